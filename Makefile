@@ -1,0 +1,38 @@
+# Every target sets up what it needs. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+SEEDS  ?= 50000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test java wheel clean lock
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(READY) java  ## Create .venv with the pinned dependencies
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Penstock needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+java:  ## Say whether the Java that Spark needs is here
+	@tools/check-java
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(READY) java  ## Every test, and the built wheel in a clean environment
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+lock: $(READY)  ## Write the versions installed now into constraints.txt
+	$(BIN)/pip freeze --exclude-editable | sort -f > constraints.txt
+
+clean:  ## Remove everything that can be made again
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis scratch

@@ -1,0 +1,108 @@
+"""The object store: the one thing outside this process that Penstock trusts.
+
+Eight operations, the least a commit needs. Two of them are conditional, and everything
+Penstock promises rests on those two being atomic: `penstock doctor` tries to prove that
+they are not, before a job is started on a store nobody has tried.
+
+What an implementation raises: `Unavailable` when the same call may succeed later,
+`Invalid` when it cannot (no permission, no such bucket, a key that no store can hold).
+Each names the object and the next step, and neither ever shows a secret.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import BinaryIO, Protocol
+
+from penstock.effects import Digested, Entry, Stored
+from penstock.errors import Invalid
+from penstock.ids import ETag, Key
+
+__all__ = ["KEY_LENGTH_MAX", "PAGE_ENTRIES_MAX", "ObjectStore", "check_key", "digest"]
+
+KEY_LENGTH_MAX = 700
+PAGE_ENTRIES_MAX = 1000
+_SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.=-]*"
+_KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
+
+
+class ObjectStore(Protocol):
+    """Promise: a write that returned is durable and is seen by every later read and listing,
+    in every process; an object is seen whole or not at all; of several conditional writes that
+    expect the same version of one object, at most one happens."""
+
+    def get(self, key: Key) -> Stored | None:
+        """The object and its version, or None if there is none."""
+
+    def put(self, key: Key, body: bytes) -> None:
+        """Write the object, whatever was there. May be sent more than once."""
+
+    def create(self, key: Key, body: bytes) -> ETag | None:
+        """Write the object if there is none, sending the request once. None: not confirmed."""
+
+    def replace(self, key: Key, body: bytes, etag: ETag) -> ETag | None:
+        """Write the object if its version is `etag`, sending the request once.
+
+        None: not confirmed. An absent object has no version, so it is never replaced.
+        """
+
+    def delete(self, key: Key) -> None:
+        """Remove the object; no error if there is none."""
+
+    def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
+        """At most `PAGE_ENTRIES_MAX` entries whose key starts with `prefix` and is greater
+        than `after`, in key order. An empty page is the end."""
+
+    def upload(self, key: Key, source: BinaryIO) -> None:
+        """Write an object of any size from a seekable file, in bounded memory."""
+
+    def download(self, key: Key, target: BinaryIO) -> bool:
+        """Read an object of any size into a seekable, writable file, in bounded memory.
+
+        False, and nothing written, if there is none. What was written before an error stays
+        in `target`; the caller throws it away.
+        """
+
+
+def check_key(key: str) -> Key:
+    """`key`, if every store can hold it; else `Invalid`. Dots may not start a segment, so no
+    key leaves its root or meets a folder store's own files."""
+    if len(key) > KEY_LENGTH_MAX or not _KEY.fullmatch(key):
+        raise Invalid(
+            f"key {key[:KEY_LENGTH_MAX]!r}",
+            "cannot be stored",
+            "use segments of letters, digits, '_', '.', '=' and '-' joined by '/', "
+            f"at most {KEY_LENGTH_MAX} characters",
+        )
+    return Key(key)
+
+
+def digest(store: ObjectStore, key: Key) -> Digested | None:
+    """The hash and length of an object of any size, or None if there is none."""
+    tally = _Tally()
+    if not store.download(key, tally):  # type: ignore[arg-type]  # it only writes and rewinds
+        return None
+    return Digested(tally.hash.hexdigest(), tally.size_bytes)
+
+
+class _Tally:
+    """A file that remembers only the hash and the length of what was written to it."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, chunk: bytes) -> int:
+        self.hash.update(chunk)
+        self.size_bytes += len(chunk)
+        return len(chunk)
+
+    def seek(self, position: int) -> int:
+        """A retried download starts over."""
+        if position != 0:
+            raise ValueError("a tally can only be rewound to its start")
+        self.__init__()  # type: ignore[misc]
+        return 0
+
+    def truncate(self) -> int:
+        return 0

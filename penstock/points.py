@@ -1,0 +1,56 @@
+"""Crash points: every place where a protocol touches the world, by name.
+
+An effect carries the point it happens at, so a test, the simulator or a chaos run can say
+"die here, the third time" without the production code knowing. Nothing looks at the names
+unless somebody armed them: `penstock.checkpoint.perform` runs plain handlers otherwise.
+"""
+
+from enum import StrEnum
+
+__all__ = ["Point"]
+
+
+class Point(StrEnum):
+    """One name per place. `make crashpoints` fails when one of them is never reached."""
+
+    TAKEOVER_READ = "takeover.read"
+    TAKEOVER_SWAP = "takeover.swap"
+    TAKEOVER_SETTLE = "takeover.settle"
+
+    RECOVER_MANIFEST = "recover.manifest"
+    RECOVER_HEAD = "recover.head"
+
+    STAGE_DELTA = "stage.delta"
+    STAGE_SNAPSHOT = "stage.snapshot"
+    STAGE_OUTPUT = "stage.output"
+
+    COMMIT_MANIFEST = "commit.manifest"
+    COMMIT_SWAP = "commit.swap"
+    COMMIT_SETTLE = "commit.settle"
+
+    SINK_CURSOR = "sink.cursor"
+    SINK_OUTPUT = "sink.output"
+    SINK_APPLY = "sink.apply"
+
+    COLLECT_HEAD = "collect.head"
+    COLLECT_MANIFEST = "collect.manifest"
+    COLLECT_PINS = "collect.pins"
+    COLLECT_PIN = "collect.pin"
+    COLLECT_LIST = "collect.list"
+    COLLECT_RECHECK = "collect.recheck"
+    COLLECT_DELETE = "collect.delete"
+
+    PIN_TARGET = "pin.target"
+    PIN_WRITE = "pin.write"
+    PIN_CHECK = "pin.check"
+    PIN_REMOVE = "pin.remove"
+
+    HEARTBEAT_LOOK = "heartbeat.look"
+    HEARTBEAT_BEAT = "heartbeat.beat"
+    HEARTBEAT_RELEASE = "heartbeat.release"
+    STANDBY_HEAD = "standby.head"
+    STANDBY_BEAT = "standby.beat"
+
+    READ_HEAD = "read.head"
+    READ_MANIFEST = "read.manifest"
+    READ_OBJECT = "read.object"
