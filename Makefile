@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 SEEDS  ?= 50000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test java wheel clean lock
+.PHONY: help setup lint test java sim crashpoints mutants bench-commit clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,6 +30,19 @@ lint: $(READY)  ## ruff and mypy --strict
 
 test: $(READY) java  ## Every test, and the built wheel in a clean environment
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+sim: $(READY)  ## Simulate SEEDS schedules (default 50000), or tell the story of SEED
+ifdef SEED
+	$(BIN)/python -m penstock.chaos replay $(SEED)
+else
+	$(BIN)/python -m penstock.chaos sim --seeds $(SEEDS)
+endif
+
+crashpoints: $(READY)  ## Fail every request of a small job in every way: singles, zombies, pairs
+	$(BIN)/python -m penstock.chaos crashpoints
+
+mutants: $(READY)  ## Plant every known bug in turn; each must be caught
+	$(BIN)/python -m tests.mutants
 
 lock: $(READY)  ## Write the versions installed now into constraints.txt
 	$(BIN)/pip freeze --exclude-editable | sort -f > constraints.txt

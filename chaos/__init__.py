@@ -1,1 +1,23 @@
-"""."""
+"""Proof: the protocols of this project run against a world that goes wrong on purpose.
+
+Promise: a verdict is one of valid, invalid and unknown; the same seed gives the same run; a
+fault that was asked for and never happened is reported, not counted as survived.
+
+May import everything.
+"""
+
+from penstock.chaos.crashpoints import Verdict, every_pair, every_single, every_zombie
+from penstock.chaos.faults import Fault, Script, SeededFaults
+from penstock.chaos.simulation import Outcome, simulate
+
+__all__ = [
+    "Fault",
+    "Outcome",
+    "Script",
+    "SeededFaults",
+    "Verdict",
+    "every_pair",
+    "every_single",
+    "every_zombie",
+    "simulate",
+]

@@ -40,15 +40,18 @@ class Unavailable(PenstockError):
 class Fenced(PenstockError):
     """A newer leader holds the job. Sticky: whoever has seen this refuses every later call."""
 
-    def __init__(self, subject: str, *, held: int, newest: int, by: str) -> None:
+    def __init__(self, subject: str, *, held: int, newest: int, by: str, untold: str = "") -> None:
         super().__init__(
             subject,
-            f"was taken over by {by} with token {newest}, and this process holds token {held}",
+            f"was taken over by {by} with token {newest}, and this process holds token {held}"
+            + (f" ({untold})" if untold else ""),
             "stop this process; the new leader goes on from the last committed epoch",
         )
         self.held = held
         self.newest = newest
         self.by = by
+        self.untold = untold
+        """What can no longer be found out, in words; empty when nothing was left open."""
 
 
 class Corrupt(PenstockError):

@@ -14,6 +14,7 @@ class Point(StrEnum):
     """One name per place. `make crashpoints` fails when one of them is never reached."""
 
     TAKEOVER_READ = "takeover.read"
+    TAKEOVER_EMPTY = "takeover.empty"
     TAKEOVER_SWAP = "takeover.swap"
     TAKEOVER_SETTLE = "takeover.settle"
 

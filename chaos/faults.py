@@ -1,0 +1,130 @@
+"""Faults as data: what can go wrong with one request or one process, and who decides when.
+
+The world asks its fault plan once per request. A seeded plan answers at random, within a
+budget; a script answers by the number of the request, for exhaustive runs.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from penstock.effects import Create, Delete, Digest, Effect, Get, Page, Put, Replace
+from penstock.points import Point
+from penstock.sinks import Apply, ReadCursor
+
+__all__ = ["Fault", "FaultPlan", "Script", "SeededFaults"]
+
+
+class Fault(StrEnum):
+    """What happens to a request, or to the process that sends it."""
+
+    NONE = "none"
+
+    CRASH_BEFORE = "killed before the request"
+    CRASH_AFTER = "killed after the request was done"
+    PAUSE = "paused for a moment"
+    PAUSE_PAST_LEASE = "paused for longer than the lease"
+    ZOMBIE = "paused until another leader has finished everything"
+    CLOCK_JUMP = "its wall clock jumps"
+
+    LOST = "request lost"
+    ACK_LOST = "done, but the answer lost"
+    DONE_5XX = "done, but answered with 5xx"
+    REFUSED_503 = "answered with 503"
+    FORBIDDEN_403 = "answered with 403"
+    CONFLICT_409 = "answered with 409"
+    OWN_412 = "done, sent again by a proxy, answered with 412"
+    OWN_409 = "done, sent again by a proxy, answered with 409"
+    SLOW = "slow"
+    DELAYED = "no answer now, and the request arrives much later"
+    DUPLICATED = "done, and the same request arrives again much later"
+
+    ABSENT_404 = "answered with 404 although it is there"
+    RESET = "connection reset while reading"
+    TRUNCATED = "read only in part"
+    FLIPPED = "read with one bit flipped"
+    STALE = "read as it was before its last change"
+
+
+PROCESS_FAULTS = (
+    Fault.CRASH_BEFORE,
+    Fault.CRASH_AFTER,
+    Fault.PAUSE,
+    Fault.PAUSE_PAST_LEASE,
+    Fault.CLOCK_JUMP,
+)
+ANY_REQUEST = (Fault.LOST, Fault.REFUSED_503, Fault.FORBIDDEN_403, Fault.SLOW)
+WRITES = (Fault.ACK_LOST, Fault.DONE_5XX, Fault.DELAYED, Fault.DUPLICATED)
+CONDITIONAL = (*WRITES, Fault.CONFLICT_409, Fault.OWN_409, Fault.OWN_412)
+READS = (Fault.RESET, Fault.TRUNCATED, Fault.FLIPPED, Fault.STALE, Fault.ABSENT_404)
+ALTERED = frozenset({Fault.TRUNCATED, Fault.FLIPPED, Fault.STALE, Fault.ABSENT_404})
+"""Answers that are wrong rather than missing. Two in a row are survivable, no end of them is
+not: whoever is lied to for ever must call it damage."""
+
+ALTERED_RUN_MAX = 2
+TRUSTED_READS = frozenset({Point.PIN_CHECK, Point.PIN_WRITE})
+"""A pin needs the store to show its own latest write, which every store here promises."""
+
+POSSIBLE: Mapping[type[Effect], tuple[Fault, ...]] = {
+    Get: (*ANY_REQUEST, *READS),
+    Digest: (*ANY_REQUEST, Fault.RESET),
+    Page: (*ANY_REQUEST, Fault.RESET),
+    Put: (*ANY_REQUEST, *WRITES),
+    Delete: (*ANY_REQUEST, *WRITES),
+    Create: (*ANY_REQUEST, *CONDITIONAL),
+    Replace: (*ANY_REQUEST, *CONDITIONAL),
+    ReadCursor: (*ANY_REQUEST, Fault.RESET),
+    Apply: (*ANY_REQUEST, *WRITES),
+}
+
+
+class FaultPlan(Protocol):
+    """Promise: asked exactly once per request, in order."""
+
+    def choose(self, number: int, effect: Effect) -> Fault:
+        """What happens to request `number`."""
+
+
+class SeededFaults:
+    """Random faults at a random rate, up to a random budget, then none."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rate = rng.choice((0.0, 0.01, 0.03, 0.08, 0.15))
+        self._budget = rng.randint(1, 12)
+        self._altered: Counter[str] = Counter()
+        """How often in a row each object was shown altered."""
+
+    def choose(self, number: int, effect: Effect) -> Fault:
+        """NONE most of the time."""
+        del number
+        fault = self._draw(effect)
+        key = getattr(effect, "key", "")
+        if fault not in ALTERED:
+            self._altered[key] = 0
+        elif self._altered[key] >= ALTERED_RUN_MAX or effect.at in TRUSTED_READS:
+            return Fault.NONE
+        else:
+            self._altered[key] += 1
+        if fault is not Fault.NONE:
+            self._budget -= 1
+        return fault
+
+    def _draw(self, effect: Effect) -> Fault:
+        if self._budget <= 0 or self._rng.random() >= self._rate:
+            return Fault.NONE
+        return self._rng.choice((*PROCESS_FAULTS, *POSSIBLE[type(effect)]))
+
+
+class Script:
+    """Exactly these faults, by the number of the request."""
+
+    def __init__(self, faults: Mapping[int, Fault]) -> None:
+        self._faults = faults
+
+    def choose(self, number: int, effect: Effect) -> Fault:
+        """The fault written down for this request."""
+        del effect
+        return self._faults.get(number, Fault.NONE)

@@ -1,0 +1,265 @@
+"""A proxy that stands before an S3 endpoint and makes it better or worse.
+
+    python -m penstock.chaos.s3_proxy --upstream http://127.0.0.1:5000 --port 0 --mode lost-ack
+
+It prints the port it listens on, then one line per request it has answered. All modes but
+`racy` let one changing request through at a time, which makes even an endpoint atomic that
+checks first and acts later. Each fault is a function from a request to its answer; None
+hangs up without one. Signatures are passed on as they are, so an endpoint that checks them
+refuses what a mode has altered.
+"""
+
+import argparse
+import http.client
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from penstock.clock import Clock, SystemClock
+
+__all__ = ["MODES", "Answer", "Mode", "Request", "proxy"]
+
+RACE_WINDOW_S = 0.005
+UPSTREAM_TIMEOUT_S = 60
+_CONDITIONS = ("if-match", "if-none-match")
+_HOP_BY_HOP = ("connection", "expect", "keep-alive", "transfer-encoding")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, read whole."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, however it is spelt."""
+        return {key.lower(): value for key, value in self.headers.items()}.get(name)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether this is a write that depends on the object's version."""
+        return self.method == "PUT" and any(map(self.header, _CONDITIONS))
+
+    def unconditional(self) -> "Request":
+        """The same, whatever the version."""
+        kept = {k: v for k, v in self.headers.items() if k.lower() not in _CONDITIONS}
+        return replace(self, headers=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, however it is spelt."""
+        return {key.lower(): value for key, value in self.headers.items()}.get(name)
+
+
+Upstream: TypeAlias = Callable[[Request], Answer]
+Mode: TypeAlias = Callable[[Request, Upstream], Answer | None]
+
+
+def serialise(request: Request, upstream: Upstream) -> Answer:
+    """Change nothing: one write at a time is all that moto lacks."""
+    return upstream(request)
+
+
+def ignore_if_match(request: Request, upstream: Upstream) -> Answer:
+    """An endpoint older than conditional writes."""
+    return upstream(request.unconditional())
+
+
+def ignore_if_match_when_absent(request: Request, upstream: Upstream) -> Answer:
+    """An endpoint that creates the object it was told to replace."""
+    if request.header("if-match") and _version(request, upstream) is None:
+        return upstream(request.unconditional())
+    return upstream(request)
+
+
+def always_200(request: Request, upstream: Upstream) -> Answer:
+    """An endpoint or gateway that calls a refusal a success."""
+    answer = upstream(request)
+    if request.method == "PUT" and answer.status in (404, 412):
+        return Answer(200, {"ETag": '"00000000000000000000000000000000"'}, b"")
+    return answer
+
+
+def lost_ack(request: Request, upstream: Upstream) -> Answer | None:
+    """Do a conditional write, and hang up instead of saying so."""
+    answer = upstream(request)
+    return None if request.is_conditional else answer
+
+
+def applied_500(request: Request, upstream: Upstream) -> Answer:
+    """Do a conditional write, and claim to have failed."""
+    answer = upstream(request)
+    return _error(500, "InternalError") if request.is_conditional else answer
+
+
+def conflict_409(request: Request, upstream: Upstream) -> Answer:
+    """Leave a conditional write undone because of another that may not happen either."""
+    if request.is_conditional:
+        return _error(409, "ConditionalRequestConflict")
+    return upstream(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Racy:
+    """An endpoint that checks first and acts later, with time for another between the two."""
+
+    clock: Clock
+
+    def __call__(self, request: Request, upstream: Upstream) -> Answer:
+        """Compare, wait, write."""
+        if not request.is_conditional:
+            return upstream(request)
+        version = _version(request, upstream)
+        expected = request.header("if-match")
+        self.clock.sleep(RACE_WINDOW_S)
+        if version != expected:
+            return _error(412, "PreconditionFailed")
+        return upstream(request.unconditional())
+
+
+class FirstOnly:
+    """Another mode for the first conditional writes, and none after them."""
+
+    def __init__(self, mode: Mode, times: int) -> None:
+        self._mode = mode
+        self._times = times
+        self._seen = count(1)
+
+    def __call__(self, request: Request, upstream: Upstream) -> Answer | None:
+        """Fault while there are faults left."""
+        if request.is_conditional and next(self._seen) <= self._times:
+            return self._mode(request, upstream)
+        return upstream(request)
+
+
+MODES: Mapping[str, Mode] = {
+    "serialise": serialise,
+    "racy": Racy(SystemClock()),
+    "ignore-if-match": ignore_if_match,
+    "ignore-if-match-when-absent": ignore_if_match_when_absent,
+    "always-200": always_200,
+    "lost-ack": lost_ack,
+    "applied-500": applied_500,
+    "conflict-409": conflict_409,
+}
+
+
+def proxy(upstream: str, port: int, mode: Mode) -> ThreadingHTTPServer:
+    """A server that answers as `mode` does, ready for `serve_forever`."""
+
+    class Handler(_Handler):
+        endpoint = urlsplit(upstream).netloc
+        answer = staticmethod(mode if isinstance(mode, Racy) else _one_at_a_time(mode))
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+
+
+def _one_at_a_time(mode: Mode) -> Mode:
+    """The same mode, with every changing request let through by itself."""
+    lock = threading.Lock()
+
+    def answer(request: Request, upstream: Upstream) -> Answer | None:
+        if request.method in ("GET", "HEAD"):
+            return mode(request, upstream)
+        with lock:
+            return mode(request, upstream)
+
+    return answer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One client's connection: each request is read whole, answered by the mode, written."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    endpoint: str
+    answer: Callable[[Request, Upstream], Answer | None]
+
+    def do_GET(self) -> None:
+        """Any method is passed on alike."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = Request(self.command, self.path, dict(self.headers.items()), body)
+        answer = self.answer(request, self._forward)
+        if answer is None:
+            self.close_connection = True
+        else:
+            self._send(answer)
+        print(self.command, self.path, answer.status if answer else "hung-up", flush=True)
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+    def _forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPConnection(self.endpoint, timeout=UPSTREAM_TIMEOUT_S)
+        try:
+            connection.request(request.method, request.path, request.body, _kept(request.headers))
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    def _send(self, answer: Answer) -> None:
+        """Write it whole, with the one length that is true; that of a HEAD is the endpoint's."""
+        self.send_response_only(answer.status)
+        for name, value in _kept(answer.headers).items():
+            if name.lower() != "content-length":
+                self.send_header(name, value)
+        is_head = self.command == "HEAD"
+        length = answer.header("content-length") if is_head else str(len(answer.body))
+        self.send_header("Content-Length", length or "0")
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are reported by `do_GET`."""
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
+
+
+def _version(request: Request, upstream: Upstream) -> str | None:
+    """The object's ETag now, or None."""
+    asked = request.unconditional().headers.items()
+    bare = {name: value for name, value in asked if not name.lower().startswith("content-")}
+    answer = upstream(Request("HEAD", request.path, bare, b""))
+    return answer.header("etag") if answer.status == 200 else None
+
+
+def _error(status: int, code: str) -> Answer:
+    text = f"<Error><Code>{code}</Code><Message>made up by the proxy</Message></Error>"
+    return Answer(status, {"Content-Type": "application/xml"}, text.encode())
+
+
+def main() -> None:
+    """Run until ended."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--upstream", required=True, help="http://host:port of the endpoint")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--mode", choices=MODES, default="serialise")
+    parser.add_argument("--count", type=int, help="fault only the first COUNT conditional writes")
+    given = parser.parse_args()
+    mode = MODES[given.mode]
+    if given.count is not None:
+        mode = FirstOnly(mode, given.count)
+    server = proxy(given.upstream, given.port, mode)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

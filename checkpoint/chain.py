@@ -1,0 +1,94 @@
+"""Reading what HEAD reaches: every object verified, every absence explained.
+
+An object that a manifest names and the store does not have is not yet a damage. Perhaps
+another leader took over and collected it; perhaps retention gave it up while we were reading.
+HEAD is asked first, and only if it knows of neither is the object called missing.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.head import HEAD_REGISTER, Head
+from penstock.checkpoint.layout import HEAD_KEY
+from penstock.checkpoint.manifest import Manifest, decode_manifest
+from penstock.effects import Get, Steps, Wait
+from penstock.errors import Corrupt, Gone, Invalid
+from penstock.fencing import Seen, Tenure, read
+from penstock.ids import Epoch
+from penstock.points import Point
+
+__all__ = ["Chain"]
+
+READS_MAX = 4
+"""How often an object that is absent or does not hash is read again before it is believed."""
+
+PAUSE_S = 0.1
+
+T = TypeVar("T")
+
+
+class Chain:
+    """A root as a reader sees it. With a tenure, it also notices that the tenure is over."""
+
+    def __init__(self, tenure: Tenure | None = None) -> None:
+        self._tenure = tenure
+
+    def head(self, at: Point) -> Steps[Seen[Head]]:
+        """HEAD now. `Invalid` if there is none: then this is no root."""
+        seen = yield from read(HEAD_REGISTER, at)
+        if seen is None:
+            raise Invalid(
+                HEAD_KEY,
+                "is not there",
+                "check the root's URL; a root has a HEAD from its job's first start on",
+            )
+        return seen
+
+    def manifest(self, ref: Ref, needed_by: Epoch, at: Point) -> Steps[Manifest]:
+        """The manifest `ref` names. It is there as long as `needed_by` is retained."""
+        decoded = partial(decode_manifest, ref.key)
+        return (yield from self._verified(ref, needed_by, at, decoded))
+
+    def payload(self, ref: Ref, needed_by: Epoch, at: Point) -> Steps[bytes]:
+        """The small object `ref` names. It is there as long as `needed_by` is retained."""
+        return (yield from self._verified(ref, needed_by, at, bytes))
+
+    def explain(self, ref: Ref, needed_by: Epoch) -> Steps[None]:
+        """Raise if HEAD says why the object is not there: we are fenced, or it has expired."""
+        head = (yield from self.head(Point.RECOVER_HEAD)).document
+        if self._tenure is not None and head.token > self._tenure.token:
+            raise self._tenure.fence(head.token, head.holder)
+        if needed_by < head.floor:
+            raise Gone(
+                ref.key,
+                f"was kept for epoch {needed_by}, and epochs below {head.floor} have been given up",
+                f"read epoch {head.floor} or later, or pin an epoch before reading it",
+            )
+
+    def _verified(
+        self, ref: Ref, needed_by: Epoch, at: Point, decoded: Callable[[bytes], T]
+    ) -> Steps[T]:
+        for remaining in reversed(range(READS_MAX)):
+            stored = yield Get(at, ref.key)
+            try:
+                if stored is None:
+                    yield from self.explain(ref, needed_by)
+                    raise _missing(ref, needed_by)
+                verify(ref, hashlib.sha256(stored.body).hexdigest(), len(stored.body))
+                return decoded(stored.body)
+            except Corrupt:
+                if not remaining:
+                    raise
+            yield Wait(PAUSE_S)
+        raise AssertionError("unreachable: the last read returns or raises")
+
+
+def _missing(ref: Ref, needed_by: Epoch) -> Corrupt:
+    return Corrupt(
+        ref.key,
+        f"is missing, though epoch {needed_by} is retained and needs it",
+        "restore it from a copy, or rewind to an epoch that does not need it",
+    )

@@ -1,0 +1,121 @@
+"""fsck: every reference of every retained manifest exists and hashes. Changes nothing.
+
+It reports all it finds rather than stopping at the first: a person deciding what to restore
+wants the whole list.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.pins import read_pins
+from penstock.checkpoint.recovery import LineageWalk
+from penstock.effects import Digest, Steps
+from penstock.errors import Corrupt, Gone
+from penstock.ids import Epoch, Key
+from penstock.points import Point
+
+__all__ = ["Findings", "check"]
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was looked at, and what is wrong, in words."""
+
+    head_epoch: Epoch
+    floor: Epoch
+    manifests: int = 0
+    objects: int = 0
+    size_bytes: int = 0
+    pins: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.wrong
+
+
+def check(chain: Chain) -> Steps[Findings]:
+    """Walk from HEAD to its floor and from every pin, and verify everything on the way.
+
+    A running job may give up epochs while we look: what HEAD has let go since is no finding.
+    """
+    head = (yield from chain.head(Point.READ_HEAD)).document
+    check = _Check(chain, Findings(head.epoch, head.floor))
+    if head.manifest is not None:
+        with suppress(Gone):
+            yield from check.line(head.manifest, head.epoch, head.floor)
+    for pin in (yield from read_pins(Point.READ_HEAD, Point.READ_HEAD)):
+        check.found.pins += 1
+        try:
+            yield from check.line(pin.manifest, pin.epoch, pin.epoch)
+        except Gone as wrong:
+            check.found.wrong.append(f"pin {pin.name} does not hold: {wrong}")
+    return check.found
+
+
+class _Check:
+    """One look at a root: what was found, and what need not be looked at twice."""
+
+    def __init__(self, chain: Chain, found: Findings) -> None:
+        self.found = found
+        self._chain = chain
+        self._looked: set[Key] = set()
+
+    def line(self, ref: Ref, epoch: Epoch, floor: Epoch) -> Steps[None]:
+        """One line of history: all of it down to `floor`, below that only what state needs."""
+        walk = LineageWalk()
+        later: Manifest | None = None
+        at: Ref | None = ref
+        while at is not None:
+            needed_by = max(epoch, floor)
+            manifest = yield from self._manifest(at, needed_by, later)
+            if manifest is None:
+                return
+            if manifest.epoch >= floor:
+                yield from self._objects(manifest.refs(), needed_by)
+            if manifest.epoch <= floor:
+                walk.add(manifest)
+                if not walk.needs(Epoch(manifest.epoch - 1)):
+                    break
+            later, at, epoch = manifest, manifest.parent, Epoch(manifest.epoch - 1)
+        for lineage in walk.lineages().values():
+            yield from self._objects(lineage.refs(), floor)
+
+    def _manifest(
+        self, ref: Ref, needed_by: Epoch, later: Manifest | None
+    ) -> Steps[Manifest | None]:
+        try:
+            manifest = yield from self._chain.manifest(ref, needed_by, Point.READ_MANIFEST)
+        except Corrupt as wrong:
+            self.found.wrong.append(str(wrong))
+            return None
+        self.found.manifests += ref.key not in self._looked
+        self._looked.add(ref.key)
+        flaw = None if later is None else later.flaw_after(manifest)
+        if flaw is not None:
+            self.found.wrong.append(f"{ref.key} cannot be the parent it is named as: {flaw}.")
+        return manifest
+
+    def _objects(self, refs: Iterable[Ref], needed_by: Epoch) -> Steps[None]:
+        for ref in refs:
+            if ref.key not in self._looked:
+                self._looked.add(ref.key)
+                yield from self._object(ref, needed_by)
+
+    def _object(self, ref: Ref, needed_by: Epoch) -> Steps[None]:
+        digested = yield Digest(Point.READ_OBJECT, ref.key)
+        if digested is None:
+            yield from self._chain.explain(ref, needed_by)
+            self.found.wrong.append(f"{ref.key} is missing, though epoch {needed_by} needs it.")
+            return
+        self.found.objects += 1
+        self.found.size_bytes += digested.size_bytes
+        try:
+            verify(ref, digested.sha256, digested.size_bytes)
+        except Corrupt as wrong:
+            self.found.wrong.append(str(wrong))

@@ -1,0 +1,81 @@
+"""What is where below a root.
+
+    HEAD                                                       the only object ever replaced
+    manifests/<epoch>-<commit>.json
+    changelog/<operator>/<partition>/<epoch>-<attempt>.sst
+    snapshots/<operator>/<partition>/<epoch>-<attempt>/<sha256>.sst
+    outputs/<sink>/<epoch>/<partition>-<attempt>.arrow
+    pins/<name>.json
+    heartbeats/<token>.json
+
+Invariant: no name is ever used twice, and every name of an object that an epoch may publish
+says which epoch. An object of an epoch that HEAD has passed is either named by the chain or
+never will be, so the collector needs neither a clock nor the word of a running upload.
+"""
+
+import re
+
+from penstock.fencing.heartbeat import HEARTBEAT_PREFIX
+from penstock.ids import Attempt, CommitId, Epoch, Key, Token, check_name
+
+__all__ = [
+    "EPOCH_PREFIXES",
+    "HEAD_KEY",
+    "PIN_PREFIX",
+    "delta_key",
+    "epoch_of",
+    "manifest_key",
+    "output_key",
+    "pin_key",
+    "snapshot_key",
+    "token_of",
+]
+
+HEAD_KEY = Key("HEAD")
+PIN_PREFIX = "pins/"
+EPOCH_PREFIXES = ("changelog/", "manifests/", "outputs/", "snapshots/")
+"""Everything below these belongs to one epoch, and is garbage once that epoch does not name it."""
+
+_EPOCH = re.compile(
+    r"(?:manifests/|changelog/[^/]+/[^/]+/|snapshots/[^/]+/[^/]+/|outputs/[^/]+/)(\d{12})(?:[-/]|$)"
+)
+_TOKEN = re.compile(rf"{HEARTBEAT_PREFIX}(\d{{12}})\.json")
+
+
+def manifest_key(epoch: Epoch, commit: CommitId) -> Key:
+    """Where the manifest of one attempt to commit `epoch` goes."""
+    return Key(f"manifests/{epoch:012d}-{commit}.json")
+
+
+def delta_key(operator: str, partition: int, epoch: Epoch, attempt: Attempt) -> Key:
+    """Where one attempt's state changes go."""
+    name = check_name("operator", operator)
+    return Key(f"changelog/{name}/{partition}/{epoch:012d}-{attempt}.sst")
+
+
+def snapshot_key(operator: str, partition: int, epoch: Epoch, attempt: Attempt, sha256: str) -> Key:
+    """Where a file of a snapshot goes that `epoch` is the first to publish."""
+    name = check_name("operator", operator)
+    return Key(f"snapshots/{name}/{partition}/{epoch:012d}-{attempt}/{sha256}.sst")
+
+
+def output_key(sink: str, epoch: Epoch, partition: int, attempt: Attempt) -> Key:
+    """Where one attempt's staged output for a sink goes."""
+    return Key(f"outputs/{check_name('sink', sink)}/{epoch:012d}/{partition}-{attempt}.arrow")
+
+
+def pin_key(name: str) -> Key:
+    """Where the pin of that name is."""
+    return Key(f"{PIN_PREFIX}{check_name('pin', name)}.json")
+
+
+def epoch_of(key: str) -> Epoch | None:
+    """The epoch an object belongs to, or None for a name that is not one of ours."""
+    found = _EPOCH.match(key)
+    return Epoch(int(found.group(1))) if found else None
+
+
+def token_of(key: str) -> Token | None:
+    """The token whose heartbeat this is, or None."""
+    found = _TOKEN.fullmatch(key)
+    return Token(int(found.group(1))) if found else None

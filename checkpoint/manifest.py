@@ -1,0 +1,177 @@
+"""The manifest: everything one epoch added, written before the decision and never again.
+
+Tasks upload files first, in any order; the leader names them here, once; HEAD names the
+manifest. Each names its parent by hash, so the chain cannot be altered anywhere without HEAD
+saying so. A crash before the swap leaves garbage, never half an epoch.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from penstock.checkpoint.formats import Ref, decode
+from penstock.ids import Attempt, CommitId, Epoch, Generation, Holder, JobName, Token
+
+__all__ = [
+    "MANIFEST_FORMAT",
+    "Delta",
+    "Draft",
+    "Manifest",
+    "Output",
+    "PartitionState",
+    "Range",
+    "Snapshot",
+    "SnapshotFile",
+    "SourceProgress",
+    "decode_manifest",
+]
+
+MANIFEST_FORMAT = 1
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Offsets read: from `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+
+class SourceProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far one source has been read."""
+
+    ranges: dict[str, Range] = {}
+    """What this epoch read, per source partition."""
+    resume_at: dict[str, int] = {}
+    """Next offset to read, per source partition. Never the last one read."""
+    watermark_ms: int | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One partition's state changes of one epoch: the changelog segment."""
+
+    attempt: Attempt
+    ref: Ref
+
+
+class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file of a snapshot, and the name it has in a database folder."""
+
+    name: str
+    ref: Ref
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A partition's whole state as it was after `epoch`."""
+
+    epoch: Epoch
+    files: tuple[SnapshotFile, ...]
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What this epoch added for one partition of one operator."""
+
+    delta: Delta | None = None
+    snapshot: Snapshot | None = None
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows staged for a sink by one task."""
+
+    partition: int
+    ref: Ref
+    rows: int
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an epoch wants to make real. Everything it names is already stored."""
+
+    rows_in: int = 0
+    sources: dict[str, SourceProgress] = {}
+    operators: dict[str, dict[int, PartitionState]] = {}
+    sinks: dict[str, tuple[Output, ...]] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything recovery needs to know about one epoch."""
+
+    format: int = MANIFEST_FORMAT
+    job: JobName
+    generation: Generation
+    epoch: Epoch
+    token: Token
+    holder: Holder
+    commit: CommitId
+    parent: Ref | None
+    at_ms: int
+    """When it was written, by its leader's clock; never earlier than its parent."""
+    rows_in: int
+    sources: dict[str, SourceProgress]
+    operators: dict[str, dict[int, PartitionState]]
+    sinks: dict[str, tuple[Output, ...]]
+
+    @property
+    def rows_out(self) -> int:
+        """Rows staged for all sinks."""
+        return sum(output.rows for outputs in self.sinks.values() for output in outputs)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of everything this epoch added."""
+        return sum(ref.size_bytes for ref in self.refs())
+
+    def refs(self) -> Iterator[Ref]:
+        """Every object this epoch names, its parent aside."""
+        yield from self.state_refs()
+        for outputs in self.sinks.values():
+            yield from (output.ref for output in outputs)
+
+    def state_refs(self) -> Iterator[Ref]:
+        """Every object of state this epoch names."""
+        for partitions in self.operators.values():
+            for state in partitions.values():
+                if state.delta is not None:
+                    yield state.delta.ref
+                if state.snapshot is not None:
+                    yield from (file.ref for file in state.snapshot.files)
+
+    def flaw_after(self, previous: "Manifest | None") -> str | None:
+        """Why the chain would be broken with this one behind `previous`, or None."""
+        if previous is None:
+            return None if self.epoch == 1 else f"epoch {self.epoch} has no parent"
+        if self.epoch != previous.epoch + 1:
+            return f"epoch {self.epoch} does not follow epoch {previous.epoch}"
+        if self.token < previous.token:
+            return f"token {self.token} is older than its parent's {previous.token}"
+        if self.generation < previous.generation:
+            return f"generation {self.generation} is older than its parent's"
+        for source, progress in self.sources.items():
+            flaw = _offset_flaw(progress, previous.sources.get(source, SourceProgress()))
+            if flaw is not None:
+                return f"source {source}: {flaw}"
+        gone = previous.sources.keys() - self.sources.keys()
+        return f"source {min(gone)} is gone" if gone else None
+
+
+def _offset_flaw(now: SourceProgress, before: SourceProgress) -> str | None:
+    """Why these offsets do not go on where the parent's ended, or None."""
+    for partition, resume_at in _all_offsets(now, before).items():
+        old, new = before.resume_at.get(partition), now.resume_at.get(partition)
+        read = now.ranges.get(partition)
+        if new is None:
+            return f"partition {partition} lost its resume offset {resume_at}"
+        if read is None and old is not None and new != old:
+            return f"partition {partition} moved from {old} to {new} without reading"
+        if read is not None and old is not None and read.start != old:
+            return f"partition {partition} was read from {read.start}, not from {old}"
+        if read is not None and not read.start <= read.stop == new:
+            return f"partition {partition} was read to {read.stop}, but resumes at {new}"
+    return None
+
+
+def _all_offsets(now: SourceProgress, before: SourceProgress) -> Mapping[str, int | Range]:
+    return {**now.ranges, **before.resume_at, **now.resume_at}
+
+
+def decode_manifest(name: str, body: bytes) -> Manifest:
+    """The manifest in `body`; see `penstock.checkpoint.formats.decode` for what it raises."""
+    return decode(name, body, Manifest, MANIFEST_FORMAT)

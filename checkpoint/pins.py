@@ -1,0 +1,135 @@
+"""Pins: an epoch kept by name, whatever retention says.
+
+Pinning must not race with collecting, and it does so without a lock or a clock. The collector
+reads HEAD's floor, then lists the pins. Whoever pins writes the pin first, and reads the floor
+after. If the floor then still allows the epoch, every collector that could give it up has yet
+to list the pins, and will find this one.
+"""
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.formats import Ref, Sealed, seal, unseal
+from penstock.checkpoint.head import Head
+from penstock.checkpoint.layout import PIN_PREFIX, pin_key
+from penstock.checkpoint.manifest import Manifest
+from penstock.effects import Create, Delete, Get, Page, Steps, Wait
+from penstock.errors import Corrupt, Gone, Invalid, Unavailable
+from penstock.ids import Epoch, Generation, Key
+from penstock.points import Point
+
+__all__ = ["PIN_FORMAT", "Pin", "pin", "read_pins", "unpin"]
+
+PIN_FORMAT = 1
+READS_MAX = 4
+"""How often a pin that does not unseal is read again: a wire may flip a bit, once."""
+
+PAUSE_S = 0.1
+
+
+class Pin(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One epoch that is to be kept."""
+
+    format: int = PIN_FORMAT
+    name: str
+    mark: str
+    """Unique, so that a writer recognises its own pin after a lost answer."""
+    generation: Generation
+    epoch: Epoch
+    manifest: Ref
+
+
+def pin(chain: Chain, name: str, mark: str, epoch: Epoch | None = None) -> Steps[Pin]:
+    """Keep `epoch`, by default the last committed one, until `unpin`.
+
+    1. Find the epoch's manifest.
+    2. Write the pin.
+    3. Look at HEAD again: if its floor has passed the epoch, or history was rewound, the pin
+       may have come too late. Take it back and say so.
+    """
+    head = (yield from chain.head(Point.PIN_TARGET)).document
+    target = yield from _target(chain, head, epoch)  # 1
+    wanted = Pin(
+        name=name, mark=mark, generation=head.generation, epoch=target[0], manifest=target[1]
+    )
+    yield from _write(wanted)  # 2
+    now = (yield from chain.head(Point.PIN_CHECK)).document
+    if now.floor <= wanted.epoch and now.generation == head.generation:  # 3
+        return wanted
+    yield Delete(Point.PIN_REMOVE, pin_key(name))
+    raise _gone(wanted.epoch, now)
+
+
+def unpin(name: str) -> Steps[None]:
+    """Let go of a pinned epoch. Letting go twice is no error."""
+    yield Delete(Point.PIN_REMOVE, pin_key(name))
+
+
+def read_pins(list_at: Point, read_at: Point) -> Steps[list[Pin]]:
+    """Every pin there is. One that cannot be read raises: better to keep all than lose one."""
+    pins: list[Pin] = []
+    after = ""
+    while page := (yield Page(list_at, PIN_PREFIX, after)):
+        for entry in page:
+            found = yield from _read(entry.key, read_at)
+            pins += [] if found is None else [found]
+        after = page[-1].key
+    return pins
+
+
+def _read(key: Key, at: Point) -> Steps[Pin | None]:
+    for remaining in reversed(range(READS_MAX)):
+        stored = yield Get(at, key)
+        if stored is None:
+            return None
+        try:
+            return unseal(key, stored.body, Pin, PIN_FORMAT)
+        except Corrupt:
+            if not remaining:
+                raise
+        yield Wait(PAUSE_S)
+    raise AssertionError("unreachable: the last read returns or raises")
+
+
+def _target(chain: Chain, head: Head, epoch: Epoch | None) -> Steps[tuple[Epoch, Ref]]:
+    ref, at = head.manifest, head.epoch
+    wanted = head.epoch if epoch is None else epoch
+    if ref is None or not 1 <= wanted <= head.epoch:
+        raise Invalid(
+            f"epoch {wanted}",
+            f"cannot be pinned: the last committed epoch is {head.epoch}",
+            "choose a committed epoch",
+        )
+    if wanted < head.floor:
+        raise _gone(wanted, head)
+    while at > wanted:
+        manifest: Manifest = yield from chain.manifest(ref, at, Point.PIN_TARGET)
+        if manifest.parent is None:
+            raise Corrupt(ref.key, "names no parent", "run `penstock fsck`")
+        ref, at = manifest.parent, Epoch(at - 1)
+    return at, ref
+
+
+def _write(wanted: Pin) -> Steps[None]:
+    key = pin_key(wanted.name)
+    try:
+        created = yield Create(Point.PIN_WRITE, key, seal(wanted))
+    except Unavailable:
+        created = None
+    if created is not None:
+        return
+    # Not confirmed: our own pin may be there all the same.
+    stored = yield Get(Point.PIN_WRITE, key)
+    if stored is None:
+        raise Unavailable(key, "was not written, as far as the store tells", "pin it again")
+    if unseal(key, stored.body, Pin, PIN_FORMAT).mark != wanted.mark:
+        raise Invalid(
+            f"pin {wanted.name}", "exists already", "choose another name or remove it first"
+        )
+
+
+def _gone(epoch: Epoch, head: Head) -> Gone:
+    return Gone(
+        f"epoch {epoch}",
+        f"is no longer kept: epochs below {head.floor} of generation {head.generation} "
+        "have been given up",
+        "pin a later epoch",
+    )

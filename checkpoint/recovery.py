@@ -1,0 +1,101 @@
+"""Recovery: from HEAD back to each partition's last snapshot, and not one step further.
+
+A manifest holds only what its epoch added. To rebuild a partition one needs its newest
+snapshot and every delta since, so the walk ends when each partition has both; how long it is
+depends on how often snapshots are cut, never on how long the job has lived.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.formats import Ref
+from penstock.checkpoint.manifest import Delta, Manifest, PartitionState, Snapshot
+from penstock.effects import Steps
+from penstock.ids import Epoch
+from penstock.points import Point
+
+__all__ = ["Lineage", "LineageWalk", "PartitionName", "recover"]
+
+PartitionName = tuple[str, int]
+"""An operator and one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """How one partition's state came about: a snapshot, and the deltas since, oldest first."""
+
+    snapshot: Snapshot | None
+    deltas: tuple[tuple[Epoch, Delta], ...]
+
+    def refs(self) -> Iterator[Ref]:
+        """Every object it takes to rebuild the partition."""
+        if self.snapshot is not None:
+            yield from (file.ref for file in self.snapshot.files)
+        yield from (delta.ref for _, delta in self.deltas)
+
+
+@dataclass(slots=True)
+class _Strand:
+    """One partition while walking back."""
+
+    snapshot: Snapshot | None = None
+    deltas: list[tuple[Epoch, Delta]] = field(default_factory=list)
+
+    def add(self, epoch: Epoch, state: PartitionState) -> None:
+        if self.done_at(epoch):
+            return
+        if state.delta is not None:
+            self.deltas.append((epoch, state.delta))
+        if self.snapshot is None:
+            self.snapshot = state.snapshot
+
+    def done_at(self, epoch: Epoch) -> bool:
+        """Whether nothing of `epoch` or earlier is needed."""
+        return self.snapshot is not None and epoch <= self.snapshot.epoch
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.snapshot, tuple(reversed(self.deltas)))
+
+
+class LineageWalk:
+    """Manifests in, newest first; out: whether older ones are needed, and the lineages."""
+
+    def __init__(self) -> None:
+        self._strands: dict[PartitionName, _Strand] | None = None
+
+    def add(self, manifest: Manifest) -> None:
+        """Take one more step back. The first manifest says which partitions there are."""
+        states = {
+            (operator, partition): state
+            for operator, partitions in manifest.operators.items()
+            for partition, state in partitions.items()
+        }
+        if self._strands is None:
+            self._strands = {name: _Strand() for name in states}
+        for name, strand in self._strands.items():
+            if name in states:
+                strand.add(manifest.epoch, states[name])
+
+    def needs(self, epoch: Epoch) -> bool:
+        """Whether some partition still needs something from `epoch`."""
+        strands = self._strands
+        return strands is None or any(not s.done_at(epoch) for s in strands.values())
+
+    def lineages(self) -> Mapping[PartitionName, Lineage]:
+        """What was found."""
+        return {name: strand.lineage() for name, strand in (self._strands or {}).items()}
+
+
+def recover(
+    chain: Chain, newest: Manifest | None, at: Point = Point.RECOVER_MANIFEST
+) -> Steps[Mapping[PartitionName, Lineage]]:
+    """The lineage of every partition as of `newest`, following parents as far as needed."""
+    walk = LineageWalk()
+    manifest = newest
+    while manifest is not None and newest is not None:
+        walk.add(manifest)
+        if manifest.parent is None or not walk.needs(Epoch(manifest.epoch - 1)):
+            break
+        manifest = yield from chain.manifest(manifest.parent, newest.epoch, at)
+    return walk.lineages()

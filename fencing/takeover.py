@@ -1,0 +1,49 @@
+"""Taking over: the same compare-and-swap as a commit, with a higher token.
+
+There is no lock to ask for and nobody to ask. Whoever changes the register to its own name
+leads; the old leader's next swap expects a version that is no longer there.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.clock import Chance
+from penstock.effects import Steps, Wait
+from penstock.errors import Unavailable
+from penstock.fencing.register import Document, Register, Seen, Won, read, swap
+from penstock.points import Point
+
+__all__ = ["take_over"]
+
+RACES_MAX = 64
+"""How many lost races in a row are bad luck; more are a storm somebody should look at."""
+
+SPREAD_S = 0.2
+
+D = TypeVar("D", bound=Document)
+
+
+def take_over(
+    register: Register[D], claim: Callable[[D | None], D], chance: Chance
+) -> Steps[Seen[D]]:
+    """Put the document that `claim` makes of the present one into the register.
+
+    1. Read the register.
+    2. Claim it: same contents, next token, our name. `claim` may refuse by raising.
+    3. Swap. Won: every older token is powerless from here on.
+    4. Lost: somebody was faster, which tells nothing against us. Read again.
+    """
+    for race in range(RACES_MAX):
+        seen = yield from read(register, Point.TAKEOVER_READ)  # 1
+        claimed = claim(None if seen is None else seen.document)  # 2
+        outcome = yield from swap(  # 3
+            register, seen, claimed, Point.TAKEOVER_SWAP, Point.TAKEOVER_SETTLE
+        )
+        if isinstance(outcome, Won):
+            return outcome.seen
+        yield Wait(SPREAD_S * chance.fraction() * min(race + 1, 8))  # 4
+    raise Unavailable(
+        register.key,
+        f"was won by others {RACES_MAX} times in a row",
+        "find out which processes keep taking the job over, and stop all but one",
+    )
