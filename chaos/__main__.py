@@ -29,7 +29,7 @@ def sim(
     total = Campaign()
     with Progress(console=out, transient=True) as progress:
         task = progress.add_task("schedules", total=seeds)
-        for total in run_campaign(first, seeds, workers):  # noqa: B007 - the last one counts
+        for total in run_campaign(first, seeds, workers):
             progress.update(task, completed=total.schedules)
     out.print(_fault_table(total))
     silent = [point for point in Point if not total.points[point]]
@@ -52,7 +52,8 @@ def replay(seed: int) -> None:
     """Tell the story of one seed."""
     outcome = simulate(seed, tell=True)
     for line in outcome.story:
-        out.print(line, style="bold yellow" if "<--" in line else None, markup=False)
+        style = "bold yellow" if "<--" in line else None
+        out.print(line, style=style, markup=False, soft_wrap=True)
     out.print(f"trace hash {outcome.trace_hash}")
     raise typer.Exit(1 if outcome.broken else 0)
 

@@ -4,8 +4,9 @@ A random schedule finds what is likely; this finds what is possible. One job of 
 runs again and again, each time with one or two requests singled out:
 
 - singles: each request x {killed before it, done but unheard, killed after it};
-- zombies: before each request its process is paused, another leader finishes everything and
-  collects, and then the paused one goes on;
+- zombies: before each request its process is paused, another leader finishes everything,
+  another one empties the bins, and then the paused one goes on; also right after a request
+  that was done but unheard;
 - pairs: every two of the singles.
 
 A named point that no run reached fails the whole: a proof about code that never ran is none.
@@ -33,6 +34,9 @@ THREE_EPOCHS = Workload(
 SCHEDULE = 7
 AFTERMATH = 40
 """Requests that a first fault may add to a run, and a second fault is tried on as well."""
+
+SOON = 8
+"""Among so many requests of all processes, the next one of each is found."""
 
 CHUNK = 50
 
@@ -91,7 +95,12 @@ def every_single(workers: int) -> Verdict:
 def every_zombie(workers: int) -> Verdict:
     """Before each request of the job in company, a pause that outlasts everybody else."""
     numbers = range(_requests())
-    return _run_all(({number: Fault.ZOMBIE} for number in numbers), workers)
+    paused: list[Faults] = [{number: Fault.ZOMBIE} for number in numbers]
+    unheard: list[Faults] = [
+        {number: Fault.ACK_LOST, number + soon: Fault.ZOMBIE}
+        for number, soon in product(numbers, range(1, SOON + 1))
+    ]
+    return _run_all([*paused, *unheard], workers)
 
 
 def every_pair(workers: int, *, sample: float = 1.0) -> Verdict:

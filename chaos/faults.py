@@ -37,6 +37,7 @@ class Fault(StrEnum):
     CONFLICT_409 = "answered with 409"
     OWN_412 = "done, sent again by a proxy, answered with 412"
     OWN_409 = "done, sent again by a proxy, answered with 409"
+    ACK_LOST_PAUSED = "done, but the answer lost and the process paused past the lease"
     SLOW = "slow"
     DELAYED = "no answer now, and the request arrives much later"
     DUPLICATED = "done, and the same request arrives again much later"
@@ -56,7 +57,13 @@ PROCESS_FAULTS = (
     Fault.CLOCK_JUMP,
 )
 ANY_REQUEST = (Fault.LOST, Fault.REFUSED_503, Fault.FORBIDDEN_403, Fault.SLOW)
-WRITES = (Fault.ACK_LOST, Fault.DONE_5XX, Fault.DELAYED, Fault.DUPLICATED)
+WRITES = (
+    Fault.ACK_LOST,
+    Fault.ACK_LOST_PAUSED,
+    Fault.DONE_5XX,
+    Fault.DELAYED,
+    Fault.DUPLICATED,
+)
 CONDITIONAL = (*WRITES, Fault.CONFLICT_409, Fault.OWN_409, Fault.OWN_412)
 READS = (Fault.RESET, Fault.TRUNCATED, Fault.FLIPPED, Fault.STALE, Fault.ABSENT_404)
 ALTERED = frozenset({Fault.TRUNCATED, Fault.FLIPPED, Fault.STALE, Fault.ABSENT_404})
@@ -64,6 +71,9 @@ ALTERED = frozenset({Fault.TRUNCATED, Fault.FLIPPED, Fault.STALE, Fault.ABSENT_4
 not: whoever is lied to for ever must call it damage."""
 
 ALTERED_RUN_MAX = 2
+DECISIVE = 4
+"""How much likelier a fault is on the few requests that decide something."""
+
 TRUSTED_READS = frozenset({Point.PIN_CHECK, Point.PIN_WRITE})
 """A pin needs the store to show its own latest write, which every store here promises."""
 
@@ -113,7 +123,8 @@ class SeededFaults:
         return fault
 
     def _draw(self, effect: Effect) -> Fault:
-        if self._budget <= 0 or self._rng.random() >= self._rate:
+        rate = self._rate * (DECISIVE if isinstance(effect, Create | Replace | Apply) else 1)
+        if self._budget <= 0 or self._rng.random() >= rate:
             return Fault.NONE
         return self._rng.choice((*PROCESS_FAULTS, *POSSIBLE[type(effect)]))
 

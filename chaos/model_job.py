@@ -51,7 +51,7 @@ SOURCE, OPERATOR, SINK = "events", "totals", "ledger"
 PARTITIONS = 2
 LEASE_S, POLL_S, BEAT_S = 10.0, 2.0, 3.0
 SNAPSHOT_EVERY = 3
-RETENTION = Retention(epochs=2, age_s=0.0, grace_s=0.0)
+RETENTION = Retention(epochs=1, age_s=0.0, grace_s=0.0)
 """As little as can be kept: whatever saves an object here is a rule, not luck."""
 
 Row = tuple[int, int, int, int]
@@ -129,7 +129,6 @@ class Program:
         state = yield from self._load(chain, leader.parent)
         for _ in range(4):
             state = yield from self._epoch(chain, leader, state, {})
-            yield from self._collect(chain, leader)
 
     def reader(self) -> Steps[None]:
         """Read the committed outputs again and again."""
@@ -168,7 +167,7 @@ class Program:
     def _epoch(
         self, chain: Chain, leader: Leader, state: State, ranges: Mapping[str, Range]
     ) -> Steps[State]:
-        """One epoch: process, stage, commit, apply, and now and then collect."""
+        """One epoch: process, stage, commit, apply, collect."""
         epoch = Epoch(leader.head.epoch + 1)
         draft, after = yield from self._stage(epoch, leader.parent, state, ranges)
         self._host.report("trying", leader.tenure.token, epoch)
@@ -183,8 +182,7 @@ class Program:
             raise
         self._host.report("committed", leader.tenure.token, manifest.epoch)
         yield from self._roll_forward(chain, leader)
-        if epoch % 2 == 0:
-            yield from self._collect(chain, leader)
+        yield from self._collect(chain, leader)
         return after
 
     def _collect(self, chain: Chain, leader: Leader) -> Steps[None]:

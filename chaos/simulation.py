@@ -29,6 +29,7 @@ RETRIES_MAX = 4
 
 STEP_S = 0.001
 RESTART_S = 1.0
+ZOMBIE_S = 1_000_000.0
 
 
 @dataclass(slots=True)
@@ -101,6 +102,7 @@ class Simulation:
         self._processes: list[Process] = []
         self._started = 0
         self._finished = False
+        self._bins_emptied = False
         self._hash = hashlib.blake2b(digest_size=16)
         self._story: list[str] | None = [] if tell else None
 
@@ -161,12 +163,20 @@ class Simulation:
     def _restart_leaders(self) -> None:
         """Somebody starts the job again when nobody leads and it is not done."""
         if self._finished or any(process.leads for process in self._processes):
+            self._empty_bins_before_zombies()
             return
         if self._started >= LEADERS_MAX:
             self.truth.broken.append(f"I15: {LEADERS_MAX} processes did not finish the job")
             return
         process = self.start_leader(patient=self.rng.random() < 0.5)
         process.resumes_s = self.world.now_s + RESTART_S
+
+    def _empty_bins_before_zombies(self) -> None:
+        waiting = [p for p in self._processes if p.resumes_s - self.world.now_s > ZOMBIE_S / 2]
+        if self._finished and waiting and len(waiting) == len(self._processes):
+            if not self._bins_emptied:
+                self.start("closer", lambda program: program.closer())
+            self._bins_emptied = True
 
     def _step(self) -> None:
         ready = [
@@ -272,11 +282,18 @@ class Simulation:
             *((12, 60) if past_lease else (0, 3))
         )
 
+    def _fate_done_unheard_paused(
+        self, process: Process, thread: Thread, effect: Effect, fault: Fault
+    ) -> None:
+        self._fate_done_unheard(process, thread, effect, fault)
+        self._fate_pause(process, thread, effect, Fault.PAUSE_PAST_LEASE)
+
     def _fate_zombie(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
-        """Paused until nobody else is left: another leader does everything meanwhile."""
+        """Paused until nobody else is left: another leader finishes everything, another one
+        empties the bins, and then this one goes on where it was."""
         del thread, effect, fault
         process.leads = False
-        process.resumes_s = self.world.now_s + 1_000_000
+        process.resumes_s = self.world.now_s + ZOMBIE_S
 
     def _fate_clock(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
         process.clock.skew_s += self.rng.uniform(-7200, 7200)
@@ -392,6 +409,7 @@ _FATES: dict[Fault, Callable[[Simulation, Process, Thread, Effect, Fault], None]
     Fault.ACK_LOST: Simulation._fate_done_unheard,
     Fault.DONE_5XX: Simulation._fate_done_unheard,
     Fault.OWN_409: Simulation._fate_done_unheard,
+    Fault.ACK_LOST_PAUSED: Simulation._fate_done_unheard_paused,
     Fault.OWN_412: Simulation._fate_refused_own,
     Fault.FORBIDDEN_403: Simulation._fate_forbidden,
     Fault.DELAYED: Simulation._fate_delayed,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.checkpoint.keys import is_key
+from penstock.checkpoint.store import is_key
 from penstock.effects import Entry
 from penstock.ids import Key
 

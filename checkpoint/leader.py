@@ -12,7 +12,7 @@ from penstock.checkpoint.layout import HEAD_KEY, manifest_key
 from penstock.checkpoint.manifest import Draft, Manifest
 from penstock.clock import Chance, Clock
 from penstock.effects import Page, Put, Steps, Wait
-from penstock.errors import Bug, Corrupt, Unavailable
+from penstock.errors import Bug, Corrupt, PenstockError
 from penstock.fencing import Landed, Lost, Seen, Tenure, read, swap, take_over
 from penstock.ids import CommitId, Epoch, Holder, JobName, Token, check_name
 from penstock.points import Point
@@ -98,7 +98,8 @@ class Leader:
             outcome = yield from swap(  # 3
                 HEAD_REGISTER, self._seen, new, Point.COMMIT_SWAP, Point.COMMIT_SETTLE
             )
-        except Unavailable as unknown:
+        except PenstockError as unknown:
+            # Whatever it was, bytes may have left: only a take-over settles what became of them.
             self.tenure.end(unknown)
             raise
         now = outcome.seen.document

@@ -40,6 +40,7 @@ class MemoryStore:
 
     def replace(self, key: Key, body: bytes, etag: ETag) -> ETag | None:
         """Write the object if its version is `etag`."""
+        check_key(key)
         with self._lock:
             current = self._current(key)
             if current is None or current.etag != etag:

@@ -10,7 +10,7 @@ from penstock.checkpoint.memory_store import MemoryStore
 from penstock.checkpoint.store import ObjectStore
 from penstock.errors import Invalid
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "without_secrets"]
 
 _SECRET = re.compile(r"//[^/]*@")
 """What people put before the host of a URL, and must not meet again in a log."""
@@ -27,6 +27,11 @@ def open_store(url: str) -> ObjectStore:
     if opener is None or not rest:
         raise _unknown(url)
     return opener(url)
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown: without what stands before the host."""
+    return _SECRET.sub("//", url)
 
 
 def _open_file(url: str) -> ObjectStore:
@@ -58,7 +63,7 @@ def _open_s3(url: str) -> ObjectStore:
 
 def _unknown(url: str) -> Invalid:
     return Invalid(
-        f"store {_SECRET.sub('//', url)!r}",
+        f"store {without_secrets(url)!r}",
         "is not something that can be opened",
         "give a folder, file:///folder, s3://bucket/prefix or memory://name",
     )

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from penstock.checkpoint.memory_store import MemoryStore
-from penstock.checkpoint.open_store import open_store
+from penstock.checkpoint.open_store import open_store, without_secrets
 from penstock.checkpoint.probe_race import (
     WRITERS,
     Outcome,
@@ -67,7 +67,7 @@ def probe(url: str, chance: Chance | None = None) -> Diagnosis:
     store = open_store(url)
     scratch = f"probe/{(chance or SystemChance()).unique()}/"
     try:
-        return Diagnosis(url, tuple(_checks(url, store, scratch)))
+        return Diagnosis(without_secrets(url), tuple(_checks(url, store, scratch)))
     finally:
         with suppress(PenstockError):  # a store that failed may fail here too
             _clean(store, scratch)

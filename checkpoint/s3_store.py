@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
-from penstock.checkpoint.keys import is_key
 from penstock.checkpoint.s3_client import new_clients, retrying
 from penstock.checkpoint.s3_errors import code_of, explained, status_of
 from penstock.checkpoint.s3_upload import PART_BYTES, Target, upload_in_parts
-from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
+from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key, is_key
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
 from penstock.errors import Unavailable

@@ -18,11 +18,12 @@ from penstock.effects import Digested, Entry, Stored
 from penstock.errors import Invalid
 from penstock.ids import ETag, Key
 
-__all__ = ["KEY_LENGTH_MAX", "PAGE_ENTRIES_MAX", "ObjectStore", "check_key", "digest"]
+__all__ = ["KEY_LENGTH_MAX", "PAGE_ENTRIES_MAX", "ObjectStore", "check_key", "digest", "is_key"]
 
 KEY_LENGTH_MAX = 700
+SEGMENT_LENGTH_MAX = 240
 PAGE_ENTRIES_MAX = 1000
-_SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.=-]*"
+_SEGMENT = rf"[A-Za-z0-9_][A-Za-z0-9_.=-]{{0,{SEGMENT_LENGTH_MAX - 1}}}"
 _KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
 
 
@@ -54,10 +55,11 @@ class ObjectStore(Protocol):
         than `after`, in key order. An empty page is the end."""
 
     def upload(self, key: Key, source: BinaryIO) -> None:
-        """Write an object of any size from a seekable file, in bounded memory."""
+        """Write an object of any size from where a seekable file stands to its end, in bounded
+        memory."""
 
     def download(self, key: Key, target: BinaryIO) -> bool:
-        """Read an object of any size into a seekable, writable file, in bounded memory.
+        """Read an object of any size into an empty, seekable, writable file, in bounded memory.
 
         False, and nothing written, if there is none. What was written before an error stays
         in `target`; the caller throws it away.
@@ -67,14 +69,20 @@ class ObjectStore(Protocol):
 def check_key(key: str) -> Key:
     """`key`, if every store can hold it; else `Invalid`. Dots may not start a segment, so no
     key leaves its root or meets a folder store's own files."""
-    if len(key) > KEY_LENGTH_MAX or not _KEY.fullmatch(key):
+    if not is_key(key):
         raise Invalid(
             f"key {key[:KEY_LENGTH_MAX]!r}",
             "cannot be stored",
             "use segments of letters, digits, '_', '.', '=' and '-' joined by '/', "
-            f"at most {KEY_LENGTH_MAX} characters",
+            f"at most {SEGMENT_LENGTH_MAX} characters each and {KEY_LENGTH_MAX} in all",
         )
     return Key(key)
+
+
+def is_key(name: str) -> bool:
+    """Whether Penstock could have written an object of this name. Others may keep files of
+    their own beside ours; they are neither listed nor touched."""
+    return len(name) <= KEY_LENGTH_MAX and _KEY.fullmatch(name) is not None
 
 
 def digest(store: ObjectStore, key: Key) -> Digested | None:

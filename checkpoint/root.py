@@ -1,0 +1,181 @@
+"""A root, as a process works on it: the protocols of this room, performed on a real store.
+
+`Root` looks; `Session` leads. Everything a session does carries its tenure, and once the tenure
+is over every call says so.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.collector import Collected, Retention, collect
+from penstock.checkpoint.fsck import Findings, check
+from penstock.checkpoint.head import HEAD_REGISTER, Head
+from penstock.checkpoint.leader import Leader, lead
+from penstock.checkpoint.manifest import Draft, Manifest
+from penstock.checkpoint.open_store import open_store
+from penstock.checkpoint.perform import Handlers, perform, store_handlers
+from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
+from penstock.checkpoint.recovery import Lineage, PartitionName, recover
+from penstock.checkpoint.store import ObjectStore
+from penstock.clock import Chance, Clock, SystemChance, SystemClock
+from penstock.effects import Wait
+from penstock.errors import Gone, Unavailable
+from penstock.fencing import Tenure, heartbeats, release, stand_by
+from penstock.ids import Epoch, Holder, JobName
+from penstock.points import Point
+
+__all__ = ["Lease", "Root", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """When a leader counts as silent. Decides when to try, never who is right."""
+
+    length_s: float = 15.0
+    beat_every_s: float = 3.0
+    poll_every_s: float = 1.0
+
+
+class Root:
+    """One root on one store."""
+
+    def __init__(
+        self, store: ObjectStore, clock: Clock | None = None, chance: Chance | None = None
+    ) -> None:
+        self.store = store
+        self.clock = clock or SystemClock()
+        self.chance = chance or SystemChance()
+        self.handlers: Handlers = store_handlers(store, self.clock)
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The root at a URL. Nothing is asked or changed before the first call."""
+        return cls(open_store(url))
+
+    def head(self) -> Head:
+        """HEAD now."""
+        return perform(Chain().head(Point.READ_HEAD), self.handlers).document
+
+    def history(self) -> Iterator[Manifest]:
+        """The committed epochs, newest first, as far back as they are promised."""
+        chain = Chain()
+        head = self.head()
+        ref, epoch = head.manifest, head.epoch
+        while ref is not None and epoch >= head.floor:
+            try:
+                manifest = perform(chain.manifest(ref, epoch, Point.READ_MANIFEST), self.handlers)
+            except Gone:
+                return  # given up while we were reading: history is shorter now
+            yield manifest
+            ref, epoch = manifest.parent, Epoch(epoch - 1)
+
+    def lineages(self) -> Mapping[PartitionName, Lineage]:
+        """What rebuilds each partition's state as of HEAD."""
+        newest = next(self.history(), None)
+        return perform(recover(Chain(), newest), self.handlers)
+
+    def check(self) -> Findings:
+        """Verify everything that is retained."""
+        return perform(check(Chain()), self.handlers)
+
+    def pin(self, name: str, epoch: Epoch | None = None) -> Pin:
+        """Keep an epoch, by default the last, until it is unpinned."""
+        return perform(pin(Chain(), name, self.chance.unique(), epoch), self.handlers)
+
+    def unpin(self, name: str) -> None:
+        """Let go of a pinned epoch."""
+        perform(unpin(name), self.handlers)
+
+    def pins(self) -> list[Pin]:
+        """Every pin there is."""
+        return perform(read_pins(Point.READ_HEAD, Point.READ_HEAD), self.handlers)
+
+    def wait_for_turn(self, lease: Lease) -> None:
+        """Return when nobody leads, or the leader has been silent for a lease."""
+        waiting = stand_by(HEAD_REGISTER, self.clock, lease.length_s, lease.poll_every_s)
+        perform(waiting, self.handlers)
+
+    def lead(self, job: str, holder: str | None = None) -> "Session":
+        """Take the root over, whoever led it, and lead."""
+        name = Holder(holder or new_holder(self.chance))
+        leader = perform(lead(JobName(job), name, self.clock, self.chance), self.handlers)
+        return Session(self, leader)
+
+
+class Session:
+    """One tenure on a root. Use it as a context: leaving it releases the job."""
+
+    def __init__(self, root: Root, leader: Leader) -> None:
+        self._root = root
+        self._leader = leader
+        self._stop = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    @property
+    def tenure(self) -> Tenure:
+        """What everything that writes is handed."""
+        return self._leader.tenure
+
+    @property
+    def head(self) -> Head:
+        """HEAD as this session last saw it."""
+        return self._leader.head
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The last committed manifest, or None before the first."""
+        return self._leader.parent
+
+    def commit(self, draft: Draft) -> Manifest:
+        """Make one epoch real."""
+        return perform(self._leader.commit(draft), self._root.handlers)
+
+    def collect(self, retention: Retention, needed: Mapping[str, Epoch] | None = None) -> Collected:
+        """Remove what is out of reach, and raise the floor with the next commit."""
+        self.tenure.check()
+        done = perform(collect(Chain(self.tenure), retention, needed), self._root.handlers)
+        self._leader.raise_floor(done.next_floor)
+        return done
+
+    def beat(self, every_s: float) -> None:
+        """Show signs of life from a thread of its own until this session ends."""
+        steps = heartbeats(HEAD_REGISTER, self.tenure, every_s, self._stop.is_set)
+        handlers = {**self._root.handlers, Wait: lambda wait: self._stop.wait(wait.seconds)}
+        self._beating = threading.Thread(
+            target=perform, args=(steps, handlers), name="penstock-heartbeat", daemon=True
+        )
+        self._beating.start()
+
+    def release(self) -> None:
+        """Stop beating, and tell the next leader that it need not wait. Best effort: a store
+        that is out of reach costs the next leader a lease, nothing else."""
+        self._stop.set()
+        if self._beating is not None:
+            self._beating.join()
+        if not self.tenure.over:
+            try:
+                perform(release(self.tenure), self._root.handlers)
+            except Unavailable:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def new_holder(chance: Chance) -> str:
+    """A name for this process that no other has, and that a person can place."""
+    return f"{socket.gethostname()}-{os.getpid()}-{chance.unique()[:8]}"

@@ -1,0 +1,187 @@
+"""`penstock`: the command line.
+
+Every command can answer in JSON; every error is one sentence on standard error and a non-zero
+exit. Nothing here decides anything: the rooms do, and this shows what they say.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from penstock.checkpoint.fsck import Findings
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.open_store import without_secrets
+from penstock.checkpoint.probe import Diagnosis, probe
+from penstock.checkpoint.root import Root
+from penstock.errors import PenstockError
+
+__all__ = ["app", "main"]
+
+EXIT_FOUND = 1
+"""The command worked, and what it found is bad."""
+
+EXIT_ERROR = 2
+"""The command could not do its work."""
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Stateful stream jobs on Apache Spark: look at a job's root, and see that it is sound.",
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+RootUrl = Annotated[
+    str, typer.Argument(help="A folder, file:///folder, s3://bucket/prefix or memory://name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def main() -> None:
+    """The entry point of the `penstock` script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        with suppress(OSError):
+            sys.stderr.close()
+        sys.exit(0)
+
+
+@app.command()
+def doctor(root: RootUrl, json: AsJson = False) -> None:
+    """Is this store safe? Tries every promise a commit rests on, with races between processes."""
+    diagnosis = _or_exit(root, lambda: probe(root))
+    if json:
+        _print_json(
+            {
+                "url": diagnosis.url,
+                "safe": diagnosis.safe,
+                "checks": [
+                    {"name": c.name, "passed": c.passed, "detail": c.detail}
+                    for c in diagnosis.checks
+                ],
+            }
+        )
+    else:
+        _show_diagnosis(diagnosis)
+    raise typer.Exit(0 if diagnosis.safe else EXIT_FOUND)
+
+
+@app.command()
+def log(
+    root: RootUrl,
+    number: Annotated[
+        int, typer.Option("-n", "--number", min=1, help="At most so many epochs.")
+    ] = 20,
+    json: AsJson = False,
+) -> None:
+    """The committed epochs, newest first."""
+    manifests = _or_exit(root, lambda: list(islice(Root.open(root).history(), number)))
+    if json:
+        _print_json([_summary(manifest) for manifest in manifests])
+    elif not manifests:
+        out.print("Nothing has been committed yet.")
+    else:
+        out.print(_history_table(manifests))
+
+
+@app.command()
+def fsck(root: RootUrl, json: AsJson = False) -> None:
+    """Check that every object of every retained epoch is there and hashes."""
+    found = _or_exit(root, lambda: Root.open(root).check())
+    if json:
+        _print_json({**_as_dict(found), "clean": found.clean})
+    else:
+        _show_findings(found)
+    raise typer.Exit(0 if found.clean else EXIT_FOUND)
+
+
+def _or_exit(root: str, work: Callable[[], T]) -> T:
+    """The result of `work` on a root, or its error as one sentence and an exit."""
+    try:
+        return work()
+    except PenstockError as error:
+        where = "" if root in error.subject else f"{without_secrets(root)}: "
+        err.print(f"[bold red]penstock:[/] {escape(where + str(error))}")
+        raise typer.Exit(EXIT_ERROR) from error
+
+
+def _show_diagnosis(diagnosis: Diagnosis) -> None:
+    for check in diagnosis.checks:
+        mark = "[green]ok  [/]" if check.passed else "[bold red]FAIL[/]"
+        out.print(f"{mark} {check.name}: {escape(check.detail)}")
+    if diagnosis.safe:
+        out.print(f"\n{escape(diagnosis.url)} kept every promise that was tried.")
+    else:
+        out.print(
+            f"\n[bold red]{escape(diagnosis.url)} is not safe.[/] A job on it could lose or "
+            "double results. Use another store, or a newer version of this one."
+        )
+
+
+def _show_findings(found: Findings) -> None:
+    for wrong in found.wrong:
+        out.print(f"[bold red]wrong[/] {escape(wrong)}")
+    out.print(
+        f"Epochs {found.floor} to {found.head_epoch}: {found.manifests} manifests, "
+        f"{found.objects} objects, {found.size_bytes:,} bytes, {found.pins} pins; "
+        + ("all sound." if found.clean else f"{len(found.wrong)} wrong.")
+    )
+
+
+def _history_table(manifests: list[Manifest]) -> Table:
+    table = Table(
+        "epoch", "time (UTC)", "token", "rows in", "rows out", "bytes", "holder", box=None
+    )
+    for manifest in manifests:
+        table.add_row(
+            str(manifest.epoch),
+            f"{_time(manifest):%Y-%m-%d %H:%M:%S}",
+            str(manifest.token),
+            f"{manifest.rows_in:,}",
+            f"{manifest.rows_out:,}",
+            f"{manifest.size_bytes:,}",
+            escape(manifest.holder),
+        )
+    return table
+
+
+def _summary(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "epoch": manifest.epoch,
+        "generation": manifest.generation,
+        "time": _time(manifest).isoformat(),
+        "token": manifest.token,
+        "holder": manifest.holder,
+        "commit": manifest.commit,
+        "rows_in": manifest.rows_in,
+        "rows_out": manifest.rows_out,
+        "bytes": manifest.size_bytes,
+    }
+
+
+def _time(manifest: Manifest) -> datetime:
+    return datetime.fromtimestamp(manifest.at_ms / 1000, tz=UTC)
+
+
+def _as_dict(found: Findings) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(found)
+    return fields
+
+
+def _print_json(answer: Any) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
