@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 SEEDS  ?= 50000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test java sim crashpoints mutants bench-commit clean lock
+.PHONY: help setup lint test demo java sim crashpoints mutants storm bench-commit clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ lint: $(READY)  ## ruff and mypy --strict
 test: $(READY) java  ## Every test, and the built wheel in a clean environment
 	$(BIN)/pytest -n 2 --dist loadgroup
 
+demo: $(READY)  ## Three leaders, one root: what the core promises, in seconds
+	$(BIN)/python examples/three_leaders.py
+
 sim: $(READY)  ## Simulate SEEDS schedules (default 50000), or tell the story of SEED
 ifdef SEED
 	$(BIN)/python -m penstock.chaos replay $(SEED)
@@ -43,6 +46,12 @@ crashpoints: $(READY)  ## Fail every request of a small job in every way: single
 
 mutants: $(READY)  ## Plant every known bug in turn; each must be caught
 	$(BIN)/python -m tests.mutants
+
+storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each kind of store
+	PENSTOCK_STORM_S=30 $(BIN)/pytest -q tests/stories/test_eight_processes.py
+
+bench-commit: $(READY)  ## Commits per second, and restarts after a long life
+	$(BIN)/python -m benchmarks.commit
 
 lock: $(READY)  ## Write the versions installed now into constraints.txt
 	$(BIN)/pip freeze --exclude-editable | sort -f > constraints.txt

@@ -25,7 +25,7 @@ from penstock.chaos.model_job import Workload
 from penstock.chaos.simulation import Outcome, Simulation
 from penstock.points import Point
 
-__all__ = ["Verdict", "every_pair", "every_single", "every_zombie", "run_script"]
+__all__ = ["Verdict", "every_pair", "every_single", "every_zombie", "in_parallel", "run_script"]
 
 KINDS = (Fault.CRASH_BEFORE, Fault.ACK_LOST, Fault.CRASH_AFTER)
 THREE_EPOCHS = Workload(
@@ -82,6 +82,7 @@ def run_script(faults: Faults, *, tell: bool = False) -> Outcome:
     run.start_leader(patient=True)
     run.start("reader", lambda program: program.reader())
     run.start("operator", lambda program: program.operator("keep"))
+    run.start("inspector", lambda program: program.inspector())
     return run.to_the_end()
 
 

@@ -34,6 +34,7 @@ class Fault(StrEnum):
     DONE_5XX = "done, but answered with 5xx"
     REFUSED_503 = "answered with 503"
     FORBIDDEN_403 = "answered with 403"
+    DONE_403 = "done, sent again by a proxy, answered with 403"
     CONFLICT_409 = "answered with 409"
     OWN_412 = "done, sent again by a proxy, answered with 412"
     OWN_409 = "done, sent again by a proxy, answered with 409"
@@ -61,6 +62,7 @@ WRITES = (
     Fault.ACK_LOST,
     Fault.ACK_LOST_PAUSED,
     Fault.DONE_5XX,
+    Fault.DONE_403,
     Fault.DELAYED,
     Fault.DUPLICATED,
 )
@@ -74,8 +76,12 @@ ALTERED_RUN_MAX = 2
 DECISIVE = 4
 """How much likelier a fault is on the few requests that decide something."""
 
-TRUSTED_READS = frozenset({Point.PIN_CHECK, Point.PIN_WRITE})
-"""A pin needs the store to show its own latest write, which every store here promises."""
+DECISIVE_POINTS = frozenset(
+    {Point.COLLECT_PIN, Point.COLLECT_PINS, Point.PIN_WRITE, Point.PIN_CHECK, Point.PIN_REMOVE}
+)
+
+FRESH_READS = frozenset({Point.PIN_CHECK})
+"""A pin needs the store to show its latest HEAD, which every store here promises."""
 
 POSSIBLE: Mapping[type[Effect], tuple[Fault, ...]] = {
     Get: (*ANY_REQUEST, *READS),
@@ -114,7 +120,7 @@ class SeededFaults:
         key = getattr(effect, "key", "")
         if fault not in ALTERED:
             self._altered[key] = 0
-        elif self._altered[key] >= ALTERED_RUN_MAX or effect.at in TRUSTED_READS:
+        elif self._altered[key] >= ALTERED_RUN_MAX or self._must_be_fresh(fault, effect):
             return Fault.NONE
         else:
             self._altered[key] += 1
@@ -122,8 +128,12 @@ class SeededFaults:
             self._budget -= 1
         return fault
 
+    def _must_be_fresh(self, fault: Fault, effect: Effect) -> bool:
+        return fault is Fault.STALE and effect.at in FRESH_READS
+
     def _draw(self, effect: Effect) -> Fault:
-        rate = self._rate * (DECISIVE if isinstance(effect, Create | Replace | Apply) else 1)
+        decides = isinstance(effect, Create | Replace | Apply) or effect.at in DECISIVE_POINTS
+        rate = self._rate * (DECISIVE if decides else 1)
         if self._budget <= 0 or self._rng.random() >= rate:
             return Fault.NONE
         return self._rng.choice((*PROCESS_FAULTS, *POSSIBLE[type(effect)]))

@@ -34,11 +34,12 @@ from penstock.checkpoint import (
     stage,
     unpin,
 )
+from penstock.checkpoint.fsck import check
 from penstock.checkpoint.layout import delta_key, output_key, snapshot_key
 from penstock.checkpoint.recovery import PartitionName
 from penstock.clock import Chance, Clock
 from penstock.effects import Steps, Wait
-from penstock.errors import Fenced, Gone, PenstockError
+from penstock.errors import Fenced, Gone, Invalid, PenstockError
 from penstock.fencing import heartbeats, release, stand_by
 from penstock.ids import Attempt, Epoch, Holder, JobName
 from penstock.points import Point
@@ -50,7 +51,7 @@ JOB = JobName("model")
 SOURCE, OPERATOR, SINK = "events", "totals", "ledger"
 PARTITIONS = 2
 LEASE_S, POLL_S, BEAT_S = 10.0, 2.0, 3.0
-SNAPSHOT_EVERY = 3
+SNAPSHOT_EVERY = 2
 RETENTION = Retention(epochs=1, age_s=0.0, grace_s=0.0)
 """As little as can be kept: whatever saves an object here is a rule, not luck."""
 
@@ -101,6 +102,9 @@ class Program:
         self._host = host
         self._workload = workload
         self._stopped = False
+        self._applied = 0
+        self._lineages: dict[int, Lineage] = {}
+        """What rebuilds each partition's committed state, for snapshots that name it again."""
 
     def leader(self, *, patient: bool) -> Steps[None]:
         """Lead until everything is processed. A patient one waits for its turn first."""
@@ -115,6 +119,7 @@ class Program:
         state = yield from self._load(chain, leader.parent)
         while ranges := self._plan(leader.parent):
             state = yield from self._epoch(chain, leader, state, ranges)
+        yield from self._roll_forward(chain, leader)
         self._stopped = True
         yield from release(leader.tenure)
         host.report("finished")
@@ -129,6 +134,7 @@ class Program:
         state = yield from self._load(chain, leader.parent)
         for _ in range(4):
             state = yield from self._epoch(chain, leader, state, {})
+            yield from self._roll_forward(chain, leader)
 
     def reader(self) -> Steps[None]:
         """Read the committed outputs again and again."""
@@ -148,21 +154,30 @@ class Program:
                 self._host.report("reader fell behind")
 
     def operator(self, name: str) -> Steps[None]:
-        """Somebody with a terminal: pins an epoch, collects, looks at what was pinned."""
-        yield Wait(self._host.rng.random() * 2)
-        try:
-            kept = yield from pin(Chain(), name, self._host.chance.unique())
-        except Gone:
-            self._host.report("pin came too late")
-            return
-        self._host.report("pinned", kept)
+        """Somebody with a terminal: pins an epoch, looks at it later, lets it go, again."""
+        for _ in range(2):
+            yield Wait(self._host.rng.random() * 2)
+            try:
+                kept = yield from pin(Chain(), name, self._host.chance.unique())
+            except Invalid as refusal:
+                self._host.report("pin refused", str(refusal))
+                continue
+            self._host.report("pinned", kept.mark, kept.epoch)
+            yield from collect(Chain(), RETENTION)
+            yield Wait(self._host.rng.random() * 2)
+            manifest = yield from Chain().manifest(kept.manifest, kept.epoch, Point.READ_MANIFEST)
+            yield from self._load(Chain(), manifest)
+            self._host.report("unpinning", name)
+            yield from unpin(name)
         yield from collect(Chain(), RETENTION)
-        yield Wait(self._host.rng.random() * 2)
-        manifest = yield from Chain().manifest(kept.manifest, kept.epoch, Point.READ_MANIFEST)
-        yield from self._load(Chain(), manifest)
-        self._host.report("unpinned", kept)
-        yield from unpin(name)
-        yield from collect(Chain(), RETENTION)
+
+    def inspector(self) -> Steps[None]:
+        """Checks the root while the job runs. Nothing is ever wrong with it."""
+        for _ in range(2):
+            yield Wait(self._host.rng.random() * 2)
+            found = yield from check(Chain())
+            if not found.clean:
+                self._host.report("alarm", "; ".join(found.wrong))
 
     def _epoch(
         self, chain: Chain, leader: Leader, state: State, ranges: Mapping[str, Range]
@@ -181,18 +196,23 @@ class Program:
             self._host.report("unknown", leader.tenure.token, epoch)
             raise
         self._host.report("committed", leader.tenure.token, manifest.epoch)
-        yield from self._roll_forward(chain, leader)
+        self._remember(manifest)
+        if self._host.rng.random() < 0.5:  # sinks may be an epoch behind
+            yield from self._roll_forward(chain, leader)
         yield from self._collect(chain, leader)
         return after
 
     def _collect(self, chain: Chain, leader: Leader) -> Steps[None]:
-        needed = {SINK: Epoch(leader.head.epoch + 1)}
+        needed = {SINK: Epoch(self._applied + 1)}
         collected = yield from collect(chain, RETENTION, needed)
         leader.raise_floor(collected.next_floor)
 
     def _roll_forward(self, chain: Chain, leader: Leader) -> Steps[None]:
+        applied = []
         for shard in range(PARTITIONS):
-            yield from roll_forward(chain, leader.tenure, leader.head, SINK, shard)
+            done = yield from roll_forward(chain, leader.tenure, leader.head, SINK, shard)
+            applied.append(done)
+        self._applied = min(applied)
 
     def _plan(self, parent: Manifest | None) -> dict[str, Range]:
         """What to read next: something of every partition that has more."""
@@ -259,13 +279,26 @@ class Program:
     def _snapshot(
         self, epoch: Epoch, partition: int, attempt: Attempt, totals: Mapping[int, int]
     ) -> Steps[Snapshot | None]:
-        """The state before this epoch, cut now and then, staggered over the partitions."""
-        if epoch == 1 or (epoch + partition) % SNAPSHOT_EVERY:
+        """The state before this epoch, now and then: by turns cut anew, and named again."""
+        turn = epoch + partition
+        before = self._lineages.get(partition)
+        if before is None or turn % SNAPSHOT_EVERY:
             return None
-        body = json.dumps(totals).encode()
+        if turn % (2 * SNAPSHOT_EVERY) == 0:
+            return Snapshot(epoch=Epoch(epoch - 1), files=before.files, tail=before.deltas)
         key = snapshot_key(OPERATOR, partition, epoch, attempt, "whole")
-        ref = yield from stage(key, body, Point.STAGE_SNAPSHOT)
+        ref = yield from stage(key, json.dumps(totals).encode(), Point.STAGE_SNAPSHOT)
         return Snapshot(epoch=Epoch(epoch - 1), files=(SnapshotFile(name="whole", ref=ref),))
+
+    def _remember(self, manifest: Manifest) -> None:
+        """Keep the lineages up to date with what was committed."""
+        for partition, state in manifest.operators[OPERATOR].items():
+            before = self._lineages.get(partition, Lineage((), ()))
+            if state.snapshot is not None:
+                before = Lineage(state.snapshot.files, state.snapshot.tail)
+            if state.delta is not None:
+                before = Lineage(before.files, (*before.deltas, (manifest.epoch, state.delta)))
+            self._lineages[partition] = before
 
     def _progress(self, parent: Manifest | None, ranges: Mapping[str, Range]) -> SourceProgress:
         before = parent.sources[SOURCE].resume_at if parent is not None else {}
@@ -277,6 +310,7 @@ class Program:
         state: State = {number: {} for number in range(PARTITIONS)}
         lineages: Mapping[PartitionName, Lineage] = yield from recover(chain, newest)
         for (_, number), lineage in lineages.items():
+            self._lineages[number] = lineage
             for ref in lineage.refs():
                 assert newest is not None
                 body = yield from chain.payload(ref, newest.epoch, Point.READ_OBJECT)

@@ -21,7 +21,23 @@ from urllib.parse import urlsplit
 
 from penstock.clock import Clock, SystemClock
 
-__all__ = ["MODES", "Answer", "Mode", "Request", "proxy"]
+__all__ = [
+    "MODES",
+    "Answer",
+    "FirstOnly",
+    "Mode",
+    "Racy",
+    "Request",
+    "always_200",
+    "applied_500",
+    "conflict_409",
+    "ignore_if_match",
+    "ignore_if_match_when_absent",
+    "lost_ack",
+    "main",
+    "proxy",
+    "serialise",
+]
 
 RACE_WINDOW_S = 0.005
 UPSTREAM_TIMEOUT_S = 60

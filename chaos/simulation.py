@@ -20,7 +20,7 @@ from penstock.effects import Create, Effect, Get, Replace, Steps, Stored, Wait
 from penstock.errors import Bug, Corrupt, Fenced, Invalid, PenstockError, Unavailable
 from penstock.points import Point
 
-__all__ = ["Outcome", "Simulation", "simulate"]
+__all__ = ["Outcome", "Process", "Simulation", "Thread", "simulate"]
 
 STEPS_MAX = 20_000
 LEADERS_MAX = 40
@@ -72,6 +72,7 @@ def simulate(seed: int, *, tell: bool = False) -> Outcome:
     """One random run: random work, random order, random faults, random company."""
     rng = random.Random(seed)
     run = Simulation(rng, SeededFaults(rng), Workload.make(rng), tell=tell)
+    run.world.store.page_entries_max = rng.choice((2, 1000))
     run.start_leader(patient=False)
     if rng.random() < 0.3:
         run.start_leader(patient=False)
@@ -79,8 +80,10 @@ def simulate(seed: int, *, tell: bool = False) -> Outcome:
         run.start_leader(patient=True)
     if rng.random() < 0.4:
         run.start("reader", lambda program: program.reader())
-    if rng.random() < 0.4:
+    for _ in range(rng.choice((0, 0, 1, 2))):
         run.start("operator", lambda program: program.operator("keep"))
+    if rng.random() < 0.2:
+        run.start("inspector", lambda program: program.inspector())
     return run.to_the_end()
 
 
@@ -248,6 +251,12 @@ class Simulation:
     ) -> None:
         self._fail(process, thread, Invalid(str(effect.at), fault, "look at the credentials"))
 
+    def _fate_done_forbidden(
+        self, process: Process, thread: Thread, effect: Effect, fault: Fault
+    ) -> None:
+        self._quietly(effect)
+        self._fate_forbidden(process, thread, effect, fault)
+
     def _fate_delayed(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
         self.world.later(self.rng.uniform(1, 60), lambda: self._quietly(effect))
         self._no_answer(process, thread, effect, fault)
@@ -412,6 +421,7 @@ _FATES: dict[Fault, Callable[[Simulation, Process, Thread, Effect, Fault], None]
     Fault.ACK_LOST_PAUSED: Simulation._fate_done_unheard_paused,
     Fault.OWN_412: Simulation._fate_refused_own,
     Fault.FORBIDDEN_403: Simulation._fate_forbidden,
+    Fault.DONE_403: Simulation._fate_done_forbidden,
     Fault.DELAYED: Simulation._fate_delayed,
     Fault.DUPLICATED: Simulation._fate_duplicated,
     Fault.SLOW: Simulation._fate_slow,

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.chaos.model_job import SINK, Row, Workload, rows_of
 from penstock.chaos.world import World
 from penstock.effects import Stored
-from penstock.ids import ETag
+from penstock.ids import ETag, Key
 from penstock.sinks import Apply
 
 __all__ = ["Truth"]
@@ -47,7 +47,8 @@ class Truth:
         self.chain: list[_Committed] = []
         self._head: Json = {}
         self._holders: dict[int, str] = {}
-        self._pins: dict[str, Json] = {}
+        self._pins: dict[str, int] = {}
+        """The epochs that somebody was promised."""
         self._claims: list[tuple[str, int, int]] = []
         self._views: dict[str, tuple[int, ...]] = {}
 
@@ -55,7 +56,7 @@ class Truth:
 
     def wrote_head(self) -> None:
         """HEAD was replaced: judge the new one."""
-        stored = self._world.store.get("HEAD")  # type: ignore[arg-type]
+        stored = self._world.store.get(Key("HEAD"))
         assert stored is not None
         head, before = json.loads(stored.body), self._head
         self._head = head
@@ -95,9 +96,9 @@ class Truth:
         elif what == "read":
             self._judge_view(process, *facts)
         elif what == "pinned":
-            self._pins[facts[0].name] = json.loads(_encode(facts[0]))
-        elif what == "unpinned":
-            self._pins.pop(facts[0].name, None)
+            self._judge_pin(*facts)
+        elif what == "unpinning":
+            self._pins.clear()  # there is one name: whoever lets go of it lets go of all
         elif what == "alarm":
             self._break("I18", f"{process} cried {facts[0]}")
 
@@ -180,6 +181,13 @@ class Truth:
             if found != real:
                 self._break("I8", f"{process} read rows of epoch {epoch} nobody committed")
 
+    def _judge_pin(self, name: str, epoch: int) -> None:
+        """A pin that was promised keeps all of its epoch, from this moment on."""
+        self._pins[name] = epoch
+        for key in sorted(self._reachable([epoch])):
+            if self._world.store.get(Key(key)) is None:
+                self._break("I9", f"epoch {epoch} was pinned as {name} without {key}")
+
     def _judge_rows(self, rows: list[Row]) -> None:
         times = Counter((source, offset) for source, offset, _, _ in rows)
         for source, events in enumerate(self._workload.events):
@@ -194,7 +202,7 @@ class Truth:
 
     def reachable(self) -> set[str]:
         """Every key that HEAD's promise keeps, or a pin that somebody was promised."""
-        return self._reachable([pin["epoch"] for pin in self._pins.values()])
+        return self._reachable(list(self._pins.values()))
 
     def _reachable(self, pinned: list[int]) -> set[str]:
         kept: set[str] = set()
@@ -224,7 +232,7 @@ class Truth:
                     mine.insert(0, state["delta"]["ref"])
                 if state["snapshot"] is not None and base == 0:
                     base = state["snapshot"]["epoch"]
-                    first = [file["ref"] for file in state["snapshot"]["files"]]
+                    first = list(_snapshot_refs(state["snapshot"]))
                 oldest, at = min(oldest, at), at - 1
             refs += [*first, *mine] if base else mine
         return refs, oldest
@@ -232,6 +240,7 @@ class Truth:
     def _leftovers(self) -> list[str]:
         """What is in the store and kept by nothing: neither HEAD, nor any pin that is there."""
         store = self._world.store
+        store.page_entries_max = 1_000_000
         pins = [json.loads((store.get(e.key) or _NOTHING).body) for e in store.list("pins/")]
         kept = self._reachable([pin["epoch"] for pin in pins]) | {"HEAD"}
         heartbeat = f"heartbeats/{self._head['token']:012d}.json"
@@ -274,10 +283,11 @@ def _refs(manifest: Json) -> Iterable[Json]:
             if state["delta"] is not None:
                 yield state["delta"]["ref"]
             if state["snapshot"] is not None:
-                yield from (file["ref"] for file in state["snapshot"]["files"])
+                yield from _snapshot_refs(state["snapshot"])
     for outputs in manifest["sinks"].values():
         yield from (output["ref"] for output in outputs)
 
 
-def _encode(pin: Any) -> str:
-    return json.dumps({"name": pin.name, "epoch": pin.epoch})
+def _snapshot_refs(snapshot: Json) -> Iterable[Json]:
+    yield from (file["ref"] for file in snapshot["files"])
+    yield from (delta["ref"] for _, delta in snapshot["tail"])

@@ -19,7 +19,7 @@ from penstock.errors import Fenced, Invalid
 from penstock.ids import Epoch
 from penstock.sinks import Apply, Cursor, ReadCursor
 
-__all__ = ["ModelSink", "ProcessClock", "SeededChance", "Witness", "World"]
+__all__ = ["ModelSink", "ProcessClock", "SeededChance", "Shard", "Witness", "World"]
 
 EPOCH_START_S = 1_700_000_000.0
 
@@ -65,7 +65,7 @@ class ModelSink:
         done = Epoch(0) if shard.cursor is None else shard.cursor.epoch
         if effect.cursor.epoch <= done:
             return False
-        if effect.cursor.epoch != done + 1:
+        if effect.follows != done:
             raise Invalid("sink", f"is at {done} and was offered {effect.cursor.epoch}", "report")
         shard.outputs.append((effect.cursor.epoch, effect.outputs))
         shard.cursor = effect.cursor

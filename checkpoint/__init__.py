@@ -23,9 +23,11 @@ from penstock.checkpoint.manifest import (
     SourceProgress,
 )
 from penstock.checkpoint.memory_store import MemoryStore
+from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import perform, store_handlers
 from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
 from penstock.checkpoint.recovery import Lineage, recover
+from penstock.checkpoint.root import Lease, Root, Session
 from penstock.checkpoint.staging import stage
 from penstock.checkpoint.store import ObjectStore
 from penstock.checkpoint.view import View
@@ -38,6 +40,7 @@ __all__ = [
     "Draft",
     "Head",
     "Leader",
+    "Lease",
     "Lineage",
     "Manifest",
     "MemoryStore",
@@ -48,12 +51,15 @@ __all__ = [
     "Range",
     "Ref",
     "Retention",
+    "Root",
+    "Session",
     "Snapshot",
     "SnapshotFile",
     "SourceProgress",
     "View",
     "collect",
     "lead",
+    "open_store",
     "perform",
     "pin",
     "read_pins",

@@ -2,7 +2,8 @@
 
 An object that a manifest names and the store does not have is not yet a damage. Perhaps
 another leader took over and collected it; perhaps retention gave it up while we were reading.
-HEAD is asked first, and only if it knows of neither is the object called missing.
+The object is read again, looked for in a listing, and HEAD is asked; only if HEAD knows of
+neither is it called missing.
 """
 
 import hashlib
@@ -14,13 +15,13 @@ from penstock.checkpoint.formats import Ref, verify
 from penstock.checkpoint.head import HEAD_REGISTER, Head
 from penstock.checkpoint.layout import HEAD_KEY
 from penstock.checkpoint.manifest import Manifest, decode_manifest
-from penstock.effects import Get, Steps, Wait
-from penstock.errors import Corrupt, Gone, Invalid
+from penstock.effects import Get, Page, Steps, Wait
+from penstock.errors import Corrupt, Gone, Invalid, Unavailable
 from penstock.fencing import Seen, Tenure, read
-from penstock.ids import Epoch
+from penstock.ids import Epoch, Key
 from penstock.points import Point
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "is_listed"]
 
 READS_MAX = 4
 """How often an object that is absent or does not hash is read again before it is believed."""
@@ -57,7 +58,10 @@ class Chain:
         return (yield from self._verified(ref, needed_by, at, bytes))
 
     def explain(self, ref: Ref, needed_by: Epoch) -> Steps[None]:
-        """Raise if HEAD says why the object is not there: we are fenced, or it has expired."""
+        """Raise if there is a reason why the object was not found: it is there after all, we are
+        fenced, or it has expired. A listing has the last word on what is there."""
+        if (yield from is_listed(ref.key, Point.RECOVER_HEAD)):
+            raise Unavailable(ref.key, "is listed and cannot be read", "look at the store")
         head = (yield from self.head(Point.RECOVER_HEAD)).document
         if self._tenure is not None and head.token > self._tenure.token:
             raise self._tenure.fence(head.token, head.holder)
@@ -75,15 +79,22 @@ class Chain:
             stored = yield Get(at, ref.key)
             try:
                 if stored is None:
-                    yield from self.explain(ref, needed_by)
                     raise _missing(ref, needed_by)
                 verify(ref, hashlib.sha256(stored.body).hexdigest(), len(stored.body))
                 return decoded(stored.body)
             except Corrupt:
                 if not remaining:
+                    if stored is None:
+                        yield from self.explain(ref, needed_by)
                     raise
             yield Wait(PAUSE_S)
         raise AssertionError("unreachable: the last read returns or raises")
+
+
+def is_listed(key: Key, at: Point) -> Steps[bool]:
+    """Whether a listing shows the object."""
+    page = yield Page(at, key, "")
+    return any(entry.key == key for entry in page)
 
 
 def _missing(ref: Ref, needed_by: Epoch) -> Corrupt:

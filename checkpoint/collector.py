@@ -41,7 +41,8 @@ class Retention:
     epochs: int = 100
     """At least this many of the last epochs."""
     age_s: float = 3600.0
-    """Every epoch that was the last one less than this long before the present last one."""
+    """Every epoch that was the last one less than this long before the present last one. A
+    leader's clock that has jumped ahead makes epochs count as young: more is kept, never less."""
     grace_s: float = 600.0
     """How much older than HEAD's last write, by the store's clock, garbage must be."""
 
@@ -73,12 +74,15 @@ class _Reach:
 
     keys: set[Key]
     next_floor: Epoch
+    sinks: frozenset[str] = frozenset()
+    """Every sink of the last epoch."""
 
 
 def collect(
     chain: Chain, retention: Retention, needed: Mapping[str, Epoch] | None = None
 ) -> Steps[Collected]:
-    """Remove what is out of reach. `needed` is, per sink, the oldest epoch it has yet to apply.
+    """Remove what is out of reach. `needed` is, per sink, the oldest epoch it has yet to apply;
+    a sink that is not in it is taken to need everything, so the floor stays where it is.
 
     1. Read HEAD: its floor is what we obey from here on, however long we take.
     2. Walk from HEAD to the floor, and on as far as the floor's state needs.
@@ -92,8 +96,9 @@ def collect(
     for pin in (yield from read_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)):  # 3
         yield from _from_pin(chain, pin, reach.keys)
     kept, removed, removed_bytes = yield from _sweep(chain, head, reach.keys, retention)
-    floors = [reach.next_floor, *(needed or {}).values()]
-    return Collected(head.floor, max(head.floor, min(floors)), kept, removed, removed_bytes)
+    floors = [(needed or {}).get(sink, head.floor) for sink in reach.sinks]
+    next_floor = max(head.floor, min([reach.next_floor, *floors]))
+    return Collected(head.floor, next_floor, kept, removed, removed_bytes)
 
 
 def _from_head(chain: Chain, head: Head, retention: Retention) -> Steps[_Reach]:
@@ -103,7 +108,8 @@ def _from_head(chain: Chain, head: Head, retention: Retention) -> Steps[_Reach]:
     while ref is not None:
         epoch = Epoch(later.epoch - 1) if later is not None else head.epoch
         manifest = yield from chain.manifest(ref, epoch, Point.COLLECT_MANIFEST)
-        newest = newest or manifest
+        if newest is None:
+            newest, reach.sinks = manifest, frozenset(manifest.sinks)
         reach.keys.add(ref.key)
         if not floor_met and not _keeps(retention, manifest, later, newest):
             reach.next_floor, floor_met = Epoch(manifest.epoch + 1), True
@@ -116,8 +122,8 @@ def _from_head(chain: Chain, head: Head, retention: Retention) -> Steps[_Reach]:
 
 
 def _from_pin(chain: Chain, pin: Pin, keys: set[Key]) -> Steps[None]:
-    """Everything a pin keeps. One whose epoch is gone was never confirmed to anybody: its
-    request arrived after its writer had given up. It keeps nothing and must not stop us."""
+    """Everything a pin keeps. One whose manifest is really gone was never confirmed to anybody:
+    its request arrived after its writer had given up. It keeps nothing and must not stop us."""
     keys.add(pin.manifest.key)
     with suppress(Gone):
         newest = yield from chain.manifest(pin.manifest, pin.epoch, Point.COLLECT_MANIFEST)

@@ -32,7 +32,7 @@ from penstock.checkpoint.folder_walk import walk
 from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
-from penstock.errors import Unavailable
+from penstock.errors import Corrupt, Unavailable
 from penstock.ids import ETag, Key
 
 __all__ = ["DirectoryStore"]
@@ -50,7 +50,7 @@ class DirectoryStore:
         self._folder = Path(folder).absolute()
         self._locks = FolderLocks(self._folder / ".locks", clock or SystemClock())
         self._staging = Staging(self._folder / ".staging", chance or SystemChance())
-        self._staging.sweep()
+        self._ready = False
 
     def get(self, key: Key) -> Stored | None:
         """The object and its version, or None."""
@@ -146,9 +146,14 @@ class DirectoryStore:
         self._make_root()
         with self._staging.holding(chunks) as staged:  # 1
             for _ in range(PLACE_ATTEMPTS_MAX):
-                # A delete in the same folder may prune it before the rename gets there.
-                with suppress(FileNotFoundError):
+                # A delete in the same folder may prune it while we make it or rename into it.
+                try:
                     return self._place(key, staged, fits)
+                except FileNotFoundError:
+                    continue
+                except FileExistsError:
+                    if self._is_blocked(key):
+                        raise
         raise Unavailable(
             f"object {key!r}",
             "kept losing its folder to deletes in the same folder",
@@ -163,17 +168,33 @@ class DirectoryStore:
             if not fits():  # 3
                 return False
             staged.replace(path)  # 4
-        self._settle(path.parent)  # 5
+        try:
+            self._settle(path.parent)  # 5
+        except OSError as error:
+            # Everybody sees the write, and a power cut may undo it: nobody can call that done.
+            raise Corrupt(
+                f"object {key!r}",
+                f"was written, but the disk failed to confirm it ({error.strerror})",
+                "check the disk, then start again",
+            ) from error
         return True
 
     def _make_root(self) -> None:
-        """Make the folder, durably, if this is the first write to it."""
-        if self._folder.is_dir():
+        """Make the folder, durably, before this process's first write to it: also one that is
+        there, for whoever made it may not have come as far as its fsync."""
+        if self._ready:
             return
         missing = [folder for folder in self._folder.parents if not folder.exists()]
         self._folder.mkdir(parents=True, exist_ok=True)
         for folder in (self._folder, *missing):
             _fsync_folder(folder.parent)
+        self._staging.sweep()
+        self._ready = True
+
+    def _is_blocked(self, key: Key) -> bool:
+        """Whether a file stands where the key needs a folder."""
+        parents = [self._folder, *(self._folder / parent for parent in Path(key).parents)]
+        return any(parent.is_file() for parent in parents)
 
     def _prune(self, folder: Path) -> None:
         """Remove the folders that have become empty, or else epochs leave them by the million."""

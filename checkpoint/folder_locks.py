@@ -2,8 +2,9 @@
 
 An flock belongs to an open file, so it excludes threads as well as processes, and the
 kernel gives it back when its holder dies. It does not when its holder is only stopped:
-waiting is therefore bounded, and the holder is still right to go on when it wakes,
-because nobody else was let in.
+waiting is therefore bounded, and the holder is still right to go on when it wakes, because
+nobody else was let in. A share that hands a sleeping client's lock to another breaks this: keep
+a root on a local file system, or on a share that does not, or on an object store.
 """
 
 import fcntl

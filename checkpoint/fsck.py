@@ -5,20 +5,23 @@ wants the whole list.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.chain import READS_MAX, Chain, is_listed
 from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.layout import pin_key
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.pins import read_pins
 from penstock.checkpoint.recovery import LineageWalk
-from penstock.effects import Digest, Steps
+from penstock.effects import Digest, Digested, Steps
 from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch, Key
 from penstock.points import Point
 
 __all__ = ["Findings", "check"]
+
+STARTS_MAX = 10
+"""How often a check of a running job begins again."""
 
 
 @dataclass(slots=True)
@@ -42,20 +45,33 @@ class Findings:
 def check(chain: Chain) -> Steps[Findings]:
     """Walk from HEAD to its floor and from every pin, and verify everything on the way.
 
-    A running job may give up epochs while we look: what HEAD has let go since is no finding.
+    A running job may give up epochs while we look. What HEAD has let go since is no finding,
+    but the rest must still be looked at: so we begin again at the HEAD of now.
     """
     head = (yield from chain.head(Point.READ_HEAD)).document
-    check = _Check(chain, Findings(head.epoch, head.floor))
-    if head.manifest is not None:
-        with suppress(Gone):
-            yield from check.line(head.manifest, head.epoch, head.floor)
-    for pin in (yield from read_pins(Point.READ_HEAD, Point.READ_HEAD)):
-        check.found.pins += 1
+    look = _Check(chain, Findings(head.epoch, head.floor))
+    for _ in range(STARTS_MAX):
         try:
-            yield from check.line(pin.manifest, pin.epoch, pin.epoch)
+            if head.manifest is not None:
+                yield from look.line(head.manifest, head.epoch, head.floor)
+            break
+        except Gone:
+            head = (yield from chain.head(Point.READ_HEAD)).document
+    else:
+        look.found.wrong.append("the job gave up epochs faster than they could be checked.")
+    look.found.head_epoch, look.found.floor = head.epoch, head.floor
+    yield from _check_pins(chain, look)
+    return look.found
+
+
+def _check_pins(chain: Chain, look: "_Check") -> Steps[None]:
+    for pin in (yield from read_pins(Point.READ_HEAD, Point.READ_HEAD)):
+        look.found.pins += 1
+        try:
+            yield from look.line(pin.manifest, pin.epoch, pin.epoch)
         except Gone as wrong:
-            check.found.wrong.append(f"pin {pin.name} does not hold: {wrong}")
-    return check.found
+            if (yield from is_listed(pin_key(pin.name, pin.mark), Point.READ_HEAD)):
+                look.found.wrong.append(f"pin {pin.name} does not hold: {wrong}")
 
 
 class _Check:
@@ -108,14 +124,22 @@ class _Check:
                 yield from self._object(ref, needed_by)
 
     def _object(self, ref: Ref, needed_by: Epoch) -> Steps[None]:
-        digested = yield Digest(Point.READ_OBJECT, ref.key)
+        """Look at one object; what seems wrong is looked at again before it is said."""
+        wrong = ""
+        digested: Digested | None = None
+        for _ in range(READS_MAX):
+            digested = yield Digest(Point.READ_OBJECT, ref.key)
+            if digested is None:
+                wrong = f"{ref.key} is missing, though epoch {needed_by} needs it."
+                continue
+            try:
+                verify(ref, digested.sha256, digested.size_bytes)
+            except Corrupt as altered:
+                wrong = str(altered)
+                continue
+            self.found.objects += 1
+            self.found.size_bytes += digested.size_bytes
+            return
         if digested is None:
             yield from self._chain.explain(ref, needed_by)
-            self.found.wrong.append(f"{ref.key} is missing, though epoch {needed_by} needs it.")
-            return
-        self.found.objects += 1
-        self.found.size_bytes += digested.size_bytes
-        try:
-            verify(ref, digested.sha256, digested.size_bytes)
-        except Corrupt as wrong:
-            self.found.wrong.append(str(wrong))
+        self.found.wrong.append(wrong)

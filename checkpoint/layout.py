@@ -5,12 +5,13 @@
     changelog/<operator>/<partition>/<epoch>-<attempt>.sst
     snapshots/<operator>/<partition>/<epoch>-<attempt>/<sha256>.sst
     outputs/<sink>/<epoch>/<partition>-<attempt>.arrow
-    pins/<name>.json
+    pins/<name>/<mark>.json
     heartbeats/<token>.json
 
-Invariant: no name is ever used twice, and every name of an object that an epoch may publish
-says which epoch. An object of an epoch that HEAD has passed is either named by the chain or
-never will be, so the collector needs neither a clock nor the word of a running upload.
+Invariant: but for HEAD and a leader's heartbeat no name is ever used twice, and every name of an
+object that an epoch may publish says which epoch. An object of an epoch that HEAD has passed is
+either named by the chain or never will be, so the collector needs neither a clock nor the word
+of a running upload.
 """
 
 import re
@@ -27,6 +28,7 @@ __all__ = [
     "manifest_key",
     "output_key",
     "pin_key",
+    "pin_prefix",
     "snapshot_key",
     "token_of",
 ]
@@ -64,9 +66,14 @@ def output_key(sink: str, epoch: Epoch, partition: int, attempt: Attempt) -> Key
     return Key(f"outputs/{check_name('sink', sink)}/{epoch:012d}/{partition}-{attempt}.arrow")
 
 
-def pin_key(name: str) -> Key:
-    """Where the pin of that name is."""
-    return Key(f"{PIN_PREFIX}{check_name('pin', name)}.json")
+def pin_prefix(name: str) -> str:
+    """Where the pins of that name are."""
+    return f"{PIN_PREFIX}{check_name('pin', name)}/"
+
+
+def pin_key(name: str, mark: str) -> Key:
+    """Where one pin of that name is."""
+    return Key(f"{pin_prefix(name)}{mark}.json")
 
 
 def epoch_of(key: str) -> Epoch | None:

@@ -12,7 +12,7 @@ from penstock.checkpoint.layout import HEAD_KEY, manifest_key
 from penstock.checkpoint.manifest import Draft, Manifest
 from penstock.clock import Chance, Clock
 from penstock.effects import Page, Put, Steps, Wait
-from penstock.errors import Bug, Corrupt, PenstockError
+from penstock.errors import Bug, Corrupt, PenstockError, Unavailable
 from penstock.fencing import Landed, Lost, Seen, Tenure, read, swap, take_over
 from penstock.ids import CommitId, Epoch, Holder, JobName, Token, check_name
 from penstock.points import Point
@@ -30,19 +30,15 @@ def lead(job: JobName, holder: Holder, clock: Clock, chance: Chance) -> Steps["L
 
     1. If there is no HEAD, make sure that there never was one: history without a HEAD is
        damage, and starting at epoch 1 over it would process everything again.
-    2. Swap HEAD to our name and the next token.
-    3. Read the manifest it names: the next epoch must follow from it.
+    2. Read the manifest that HEAD names: the next epoch must follow from it. A root that
+       cannot be gone on with is refused here, and its leader not disturbed.
+    3. Swap HEAD to our name and the next token. Lost: back to 2.
     """
     check_name("job", job)
     yield from _refuse_headless_history()  # 1
-    seen = yield from take_over(HEAD_REGISTER, lambda head: _claim(head, job, holder), chance)  # 2
-    head = seen.document
-    tenure = Tenure(job, head.token, holder)
-    parent: Manifest | None = None
-    if head.manifest is not None:
-        chain = Chain(tenure)
-        parent = yield from chain.manifest(head.manifest, head.epoch, Point.RECOVER_MANIFEST)  # 3
-    return Leader(tenure, seen, parent, clock, chance)
+    claim = _Claim(job, holder)
+    seen = yield from take_over(HEAD_REGISTER, claim.make, chance)  # 2, 3
+    return Leader(Tenure(job, seen.document.token, holder), seen, claim.parent, clock, chance)
 
 
 class Leader:
@@ -98,9 +94,9 @@ class Leader:
             outcome = yield from swap(  # 3
                 HEAD_REGISTER, self._seen, new, Point.COMMIT_SWAP, Point.COMMIT_SETTLE
             )
-        except PenstockError as unknown:
+        except BaseException as unknown:
             # Whatever it was, bytes may have left: only a take-over settles what became of them.
-            self.tenure.end(unknown)
+            self.tenure.end(unknown if isinstance(unknown, PenstockError) else _interrupted())
             raise
         now = outcome.seen.document
         if isinstance(outcome, Lost):
@@ -142,10 +138,32 @@ class Leader:
         return bug
 
 
-def _claim(head: Head | None, job: JobName, holder: Holder) -> Head:
-    if head is None:
-        return Head(job=job, token=Token(1), holder=holder)
-    return head.claimed(job, holder)
+def _interrupted() -> Unavailable:
+    return Unavailable(
+        HEAD_KEY,
+        "was being changed when this process was interrupted",
+        "start the job again; taking over settles whether the change happened",
+    )
+
+
+class _Claim:
+    """What a new leader wants HEAD to be, and the manifest it found on the way."""
+
+    def __init__(self, job: JobName, holder: Holder) -> None:
+        self.parent: Manifest | None = None
+        self._job = job
+        self._holder = holder
+
+    def make(self, head: Head | None) -> Steps[Head]:
+        self.parent = None
+        if head is None:
+            return Head(job=self._job, token=Token(1), holder=self._holder)
+        claimed = head.claimed(self._job, self._holder)
+        if head.manifest is not None:
+            self.parent = yield from Chain().manifest(
+                head.manifest, head.epoch, Point.RECOVER_MANIFEST
+            )
+        return claimed
 
 
 def _refuse_headless_history() -> Steps[None]:
@@ -160,6 +178,6 @@ def _refuse_headless_history() -> Steps[None]:
             return
     raise Corrupt(
         HEAD_KEY,
-        f"is missing, though there are manifests up to {history[-1].key}",
+        f"is missing, though there are manifests such as {history[0].key}",
         "restore HEAD from a copy, or use another root; nothing was changed",
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from penstock.checkpoint.formats import Ref, decode
+from penstock.checkpoint.layout import epoch_of
 from penstock.ids import Attempt, CommitId, Epoch, Generation, Holder, JobName, Token
 
 __all__ = [
@@ -61,10 +62,21 @@ class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A partition's whole state as it was after `epoch`."""
+    """A partition's whole state as it was after `epoch`: files, and the deltas since they were cut.
+
+    Cutting files costs as much as the state is large; naming the deltas since costs nothing and
+    shortens recovery's walk all the same. So files are cut when enough has changed, and in
+    between a snapshot names the old ones again with a longer tail.
+    """
 
     epoch: Epoch
     files: tuple[SnapshotFile, ...]
+    tail: tuple[tuple[Epoch, Delta], ...] = ()
+
+    def refs(self) -> Iterator[Ref]:
+        """Every object it is made of."""
+        yield from (file.ref for file in self.files)
+        yield from (delta.ref for _, delta in self.tail)
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,6 +137,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for outputs in self.sinks.values():
             yield from (output.ref for output in outputs)
 
+    def new_refs(self) -> Iterator[Ref]:
+        """The deltas and outputs: what only this epoch can name first."""
+        for partitions in self.operators.values():
+            yield from (state.delta.ref for state in partitions.values() if state.delta)
+        for outputs in self.sinks.values():
+            yield from (output.ref for output in outputs)
+
     def state_refs(self) -> Iterator[Ref]:
         """Every object of state this epoch names."""
         for partitions in self.operators.values():
@@ -132,18 +151,52 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 if state.delta is not None:
                     yield state.delta.ref
                 if state.snapshot is not None:
-                    yield from (file.ref for file in state.snapshot.files)
+                    yield from state.snapshot.refs()
 
     def flaw_after(self, previous: "Manifest | None") -> str | None:
         """Why the chain would be broken with this one behind `previous`, or None."""
         if previous is None:
-            return None if self.epoch == 1 else f"epoch {self.epoch} has no parent"
+            return self._flaw_in_names() if self.epoch == 1 else f"epoch {self.epoch} has no parent"
         if self.epoch != previous.epoch + 1:
             return f"epoch {self.epoch} does not follow epoch {previous.epoch}"
         if self.token < previous.token:
             return f"token {self.token} is older than its parent's {previous.token}"
         if self.generation < previous.generation:
             return f"generation {self.generation} is older than its parent's"
+        return (
+            self._flaw_in_names()
+            or self._flaw_in_parts(previous)
+            or self._flaw_in_offsets(previous)
+        )
+
+    def _flaw_in_names(self) -> str | None:
+        """Why some object could not be judged by the collector from its name alone."""
+        for partitions in self.operators.values():
+            for state in partitions.values():
+                if state.snapshot is not None and state.snapshot.epoch != self.epoch - 1:
+                    return f"a snapshot is of epoch {state.snapshot.epoch}, not of the one before"
+        new = (ref.key for ref in self.new_refs() if epoch_of(ref.key) != self.epoch)
+        old = (
+            ref.key for ref in self.refs() if not (epoch_of(ref.key) or self.epoch) <= self.epoch
+        )
+        stranger = next(new, None) or next(old, None)
+        return f"{stranger} does not belong to epoch {self.epoch}" if stranger else None
+
+    def _flaw_in_parts(self, previous: "Manifest") -> str | None:
+        """Which operator, partition or sink is gone. One that rests is named with nothing new;
+        one that is left out would be forgotten. A new generation may divide anew."""
+        if self.generation > previous.generation:
+            return None
+        for sink in previous.sinks:
+            if sink not in self.sinks:
+                return f"sink {sink} is left out"
+        for operator, partitions in previous.operators.items():
+            gone = partitions.keys() - self.operators.get(operator, {}).keys()
+            if gone:
+                return f"partition {min(gone)} of operator {operator} is left out"
+        return None
+
+    def _flaw_in_offsets(self, previous: "Manifest") -> str | None:
         for source, progress in self.sources.items():
             flaw = _offset_flaw(progress, previous.sources.get(source, SourceProgress()))
             if flaw is not None:

@@ -20,6 +20,7 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._objects: dict[Key, tuple[Stored, float]] = {}
+        self.page_entries_max = PAGE_ENTRIES_MAX
         self._writes = 0
 
     def get(self, key: Key) -> Stored | None:
@@ -58,7 +59,7 @@ class MemoryStore:
         with self._lock:
             keys = sorted(self._objects)
             start = max(bisect_left(keys, prefix), bisect_right(keys, after))
-            page = [k for k in keys[start : start + PAGE_ENTRIES_MAX] if k.startswith(prefix)]
+            page = [k for k in keys[start : start + self.page_entries_max] if k.startswith(prefix)]
             return [self._entry(key) for key in page]
 
     def upload(self, key: Key, source: BinaryIO) -> None:

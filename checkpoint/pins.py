@@ -3,17 +3,21 @@
 Pinning must not race with collecting, and it does so without a lock or a clock. The collector
 reads HEAD's floor, then lists the pins. Whoever pins writes the pin first, and reads the floor
 after. If the floor then still allows the epoch, every collector that could give it up has yet
-to list the pins, and will find this one.
+to list the pins, and will find this one. Both looks must be fresh: this is the one place that
+needs the store to show its latest HEAD and its latest listing, as every store here promises.
+
+Each pin is an object of its own, named by a mark as well as by its name, and is only ever
+removed by that full name: a request that arrives late cannot touch somebody else's pin.
 """
 
-from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.chain import Chain, is_listed
 from penstock.checkpoint.formats import Ref, Sealed, seal, unseal
 from penstock.checkpoint.head import Head
-from penstock.checkpoint.layout import PIN_PREFIX, pin_key
+from penstock.checkpoint.layout import PIN_PREFIX, pin_key, pin_prefix
 from penstock.checkpoint.manifest import Manifest
-from penstock.effects import Create, Delete, Get, Page, Steps, Wait
-from penstock.errors import Corrupt, Gone, Invalid, Unavailable
-from penstock.ids import Epoch, Generation, Key
+from penstock.effects import Delete, Entry, Get, Page, Put, Steps, Wait
+from penstock.errors import Corrupt, Gone, Invalid
+from penstock.ids import Epoch, Generation
 from penstock.points import Point
 
 __all__ = ["PIN_FORMAT", "Pin", "pin", "read_pins", "unpin"]
@@ -31,36 +35,40 @@ class Pin(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: int = PIN_FORMAT
     name: str
     mark: str
-    """Unique, so that a writer recognises its own pin after a lost answer."""
+    """Unique. Part of the object's name."""
     generation: Generation
     epoch: Epoch
     manifest: Ref
 
 
 def pin(chain: Chain, name: str, mark: str, epoch: Epoch | None = None) -> Steps[Pin]:
-    """Keep `epoch`, by default the last committed one, until `unpin`.
+    """Keep `epoch`, by default the last committed one, until `unpin`. `mark` must be unique.
 
-    1. Find the epoch's manifest.
+    1. Find the epoch's manifest; refuse a name that is taken.
     2. Write the pin.
     3. Look at HEAD again: if its floor has passed the epoch, or history was rewound, the pin
        may have come too late. Take it back and say so.
     """
     head = (yield from chain.head(Point.PIN_TARGET)).document
-    target = yield from _target(chain, head, epoch)  # 1
-    wanted = Pin(
-        name=name, mark=mark, generation=head.generation, epoch=target[0], manifest=target[1]
-    )
-    yield from _write(wanted)  # 2
+    at, ref = yield from _target(chain, head, epoch)  # 1
+    if (yield Page(Point.PIN_TARGET, pin_prefix(name), "")):
+        raise Invalid(f"pin {name}", "exists already", "choose another name or remove it first")
+    wanted = Pin(name=name, mark=mark, generation=head.generation, epoch=at, manifest=ref)
+    yield Put(Point.PIN_WRITE, pin_key(name, mark), seal(wanted))  # 2
     now = (yield from chain.head(Point.PIN_CHECK)).document
     if now.floor <= wanted.epoch and now.generation == head.generation:  # 3
         return wanted
-    yield Delete(Point.PIN_REMOVE, pin_key(name))
+    yield Delete(Point.PIN_REMOVE, pin_key(name, mark))
     raise _gone(wanted.epoch, now)
 
 
 def unpin(name: str) -> Steps[None]:
-    """Let go of a pinned epoch. Letting go twice is no error."""
-    yield Delete(Point.PIN_REMOVE, pin_key(name))
+    """Let go of what is pinned by that name now. Letting go twice is no error."""
+    after = ""
+    while page := (yield Page(Point.PIN_REMOVE, pin_prefix(name), after)):
+        for entry in page:
+            yield Delete(Point.PIN_REMOVE, entry.key)
+        after = page[-1].key
 
 
 def read_pins(list_at: Point, read_at: Point) -> Steps[list[Pin]]:
@@ -69,20 +77,23 @@ def read_pins(list_at: Point, read_at: Point) -> Steps[list[Pin]]:
     after = ""
     while page := (yield Page(list_at, PIN_PREFIX, after)):
         for entry in page:
-            found = yield from _read(entry.key, read_at)
+            found = yield from _read(entry, list_at, read_at)
             pins += [] if found is None else [found]
         after = page[-1].key
     return pins
 
 
-def _read(key: Key, at: Point) -> Steps[Pin | None]:
+def _read(entry: Entry, list_at: Point, read_at: Point) -> Steps[Pin | None]:
+    """A pin that was listed. It is gone only if a new listing no longer shows it."""
     for remaining in reversed(range(READS_MAX)):
-        stored = yield Get(at, key)
-        if stored is None:
-            return None
+        stored = yield Get(read_at, entry.key)
         try:
-            return unseal(key, stored.body, Pin, PIN_FORMAT)
-        except Corrupt:
+            if stored is not None:
+                return unseal(entry.key, stored.body, Pin, PIN_FORMAT)
+            if not (yield from is_listed(entry.key, list_at)):
+                return None
+            raise Corrupt(entry.key, "is listed and cannot be read", "look at the store")
+        except (Corrupt, Invalid):
             if not remaining:
                 raise
         yield Wait(PAUSE_S)
@@ -106,24 +117,6 @@ def _target(chain: Chain, head: Head, epoch: Epoch | None) -> Steps[tuple[Epoch,
             raise Corrupt(ref.key, "names no parent", "run `penstock fsck`")
         ref, at = manifest.parent, Epoch(at - 1)
     return at, ref
-
-
-def _write(wanted: Pin) -> Steps[None]:
-    key = pin_key(wanted.name)
-    try:
-        created = yield Create(Point.PIN_WRITE, key, seal(wanted))
-    except Unavailable:
-        created = None
-    if created is not None:
-        return
-    # Not confirmed: our own pin may be there all the same.
-    stored = yield Get(Point.PIN_WRITE, key)
-    if stored is None:
-        raise Unavailable(key, "was not written, as far as the store tells", "pin it again")
-    if unseal(key, stored.body, Pin, PIN_FORMAT).mark != wanted.mark:
-        raise Invalid(
-            f"pin {wanted.name}", "exists already", "choose another name or remove it first"
-        )
 
 
 def _gone(epoch: Epoch, head: Head) -> Gone:

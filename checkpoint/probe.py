@@ -32,6 +32,10 @@ from penstock.ids import ETag, Key
 __all__ = ["Check", "Diagnosis", "probe"]
 
 RACE_ROUNDS = 30
+LEFTOVER_S = 3600.0
+"""No probe takes this long; what is older was left by one that was killed."""
+
+_SCRATCH = "probe/"
 LARGE_BYTES = 17 << 20
 NO_SUCH_VERSION = ETag('"0123456789abcdef0123456789abcdef"')
 
@@ -65,11 +69,12 @@ class Diagnosis:
 def probe(url: str, chance: Chance | None = None) -> Diagnosis:
     """Try every promise on the store. What is written is removed again, come what may."""
     store = open_store(url)
-    scratch = f"probe/{(chance or SystemChance()).unique()}/"
+    scratch = f"{_SCRATCH}{(chance or SystemChance()).unique()}/"
     try:
         return Diagnosis(without_secrets(url), tuple(_checks(url, store, scratch)))
     finally:
         with suppress(PenstockError):  # a store that failed may fail here too
+            _clean_leftovers(store, scratch)
             _clean(store, scratch)
 
 
@@ -92,6 +97,17 @@ def _try(title: str, attempt: Callable[[], str]) -> Check:
     except PenstockError as error:
         wrong = str(error)
     return Check(title, not wrong, wrong or "as promised")
+
+
+def _clean_leftovers(store: ObjectStore, scratch: str) -> None:
+    """Remove what probes that were killed long ago, by the store's clock, have left."""
+    mine = store.list(scratch)
+    after = ""
+    while mine and (page := store.list(_SCRATCH, after)):
+        for entry in page:
+            if entry.modified_s < mine[0].modified_s - LEFTOVER_S:
+                store.delete(entry.key)
+        after = page[-1].key
 
 
 def _clean(store: ObjectStore, scratch: str) -> None:

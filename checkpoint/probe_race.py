@@ -21,7 +21,7 @@ from penstock.checkpoint.store import ObjectStore
 from penstock.errors import PenstockError, Unavailable
 from penstock.ids import ETag, Key
 
-__all__ = ["WRITERS", "Round", "complaint", "race", "race_in_threads"]
+__all__ = ["WRITERS", "Outcome", "Round", "Start", "complaint", "race", "race_in_threads"]
 
 WRITERS_PER_PROCESS = 4
 WRITERS = tuple(f"writer-{number}" for number in range(2 * WRITERS_PER_PROCESS))

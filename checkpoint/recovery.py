@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.formats import Ref
-from penstock.checkpoint.manifest import Delta, Manifest, PartitionState, Snapshot
+from penstock.checkpoint.manifest import Delta, Manifest, PartitionState, Snapshot, SnapshotFile
 from penstock.effects import Steps
 from penstock.ids import Epoch
 from penstock.points import Point
@@ -23,15 +23,14 @@ PartitionName = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """How one partition's state came about: a snapshot, and the deltas since, oldest first."""
+    """How one partition's state came about: files, and the deltas since, oldest first."""
 
-    snapshot: Snapshot | None
+    files: tuple[SnapshotFile, ...]
     deltas: tuple[tuple[Epoch, Delta], ...]
 
     def refs(self) -> Iterator[Ref]:
-        """Every object it takes to rebuild the partition."""
-        if self.snapshot is not None:
-            yield from (file.ref for file in self.snapshot.files)
+        """Every object it takes to rebuild the partition, in the order they are needed."""
+        yield from (file.ref for file in self.files)
         yield from (delta.ref for _, delta in self.deltas)
 
 
@@ -55,7 +54,10 @@ class _Strand:
         return self.snapshot is not None and epoch <= self.snapshot.epoch
 
     def lineage(self) -> Lineage:
-        return Lineage(self.snapshot, tuple(reversed(self.deltas)))
+        since = tuple(reversed(self.deltas))
+        if self.snapshot is None:
+            return Lineage((), since)
+        return Lineage(self.snapshot.files, self.snapshot.tail + since)
 
 
 class LineageWalk:

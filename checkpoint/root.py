@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -25,12 +26,15 @@ from penstock.checkpoint.recovery import Lineage, PartitionName, recover
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Wait
-from penstock.errors import Gone, Unavailable
+from penstock.errors import Gone, Invalid, PenstockError
 from penstock.fencing import Tenure, heartbeats, release, stand_by
 from penstock.ids import Epoch, Holder, JobName
 from penstock.points import Point
 
 __all__ = ["Lease", "Root", "Session"]
+
+LOOKS_MAX = 10
+"""How often a reader that fell behind a running job looks at HEAD again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +69,36 @@ class Root:
     def history(self) -> Iterator[Manifest]:
         """The committed epochs, newest first, as far back as they are promised."""
         chain = Chain()
-        head = self.head()
-        ref, epoch = head.manifest, head.epoch
-        while ref is not None and epoch >= head.floor:
+        manifest = self.newest()
+        floor = self.head().floor
+        while manifest is not None:
+            yield manifest
+            if manifest.parent is None or manifest.epoch <= floor:
+                return
+            epoch = Epoch(manifest.epoch - 1)
             try:
-                manifest = perform(chain.manifest(ref, epoch, Point.READ_MANIFEST), self.handlers)
+                reading = chain.manifest(manifest.parent, epoch, Point.READ_MANIFEST)
+                manifest = perform(reading, self.handlers)
             except Gone:
                 return  # given up while we were reading: history is shorter now
-            yield manifest
-            ref, epoch = manifest.parent, Epoch(epoch - 1)
+
+    def newest(self) -> Manifest | None:
+        """The manifest of the last committed epoch, or None before the first."""
+        for remaining in reversed(range(LOOKS_MAX)):
+            head = self.head()
+            if head.manifest is None:
+                return None
+            try:
+                reading = Chain().manifest(head.manifest, head.epoch, Point.READ_MANIFEST)
+                return perform(reading, self.handlers)
+            except Gone:  # the job went on and collected between our two looks
+                if not remaining:
+                    raise
+        raise AssertionError("unreachable: the last look returns or raises")
 
     def lineages(self) -> Mapping[PartitionName, Lineage]:
         """What rebuilds each partition's state as of HEAD."""
-        newest = next(self.history(), None)
-        return perform(recover(Chain(), newest), self.handlers)
+        return perform(recover(Chain(), self.newest()), self.handlers)
 
     def check(self) -> Findings:
         """Verify everything that is retained."""
@@ -102,8 +122,8 @@ class Root:
         perform(waiting, self.handlers)
 
     def lead(self, job: str, holder: str | None = None) -> "Session":
-        """Take the root over, whoever led it, and lead."""
-        name = Holder(holder or new_holder(self.chance))
+        """Take the root over, whoever led it, and lead. A unique ending is added to `holder`."""
+        name = Holder(f"{holder or _host_and_process()}-{self.chance.unique()[:12]}")
         leader = perform(lead(JobName(job), name, self.clock, self.chance), self.handlers)
         return Session(self, leader)
 
@@ -159,10 +179,9 @@ class Session:
         if self._beating is not None:
             self._beating.join()
         if not self.tenure.over:
-            try:
+            with suppress(PenstockError):
                 perform(release(self.tenure), self._root.handlers)
-            except Unavailable:
-                return
+        self.tenure.end(Invalid(f"job {self.tenure.job}", "was released", "lead it again first"))
 
     def __enter__(self) -> Self:
         return self
@@ -176,6 +195,6 @@ class Session:
         self.release()
 
 
-def new_holder(chance: Chance) -> str:
-    """A name for this process that no other has, and that a person can place."""
-    return f"{socket.gethostname()}-{os.getpid()}-{chance.unique()[:8]}"
+def _host_and_process() -> str:
+    """A name that a person can place."""
+    return f"{socket.gethostname()}-{os.getpid()}"

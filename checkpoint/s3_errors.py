@@ -22,6 +22,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnection
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from penstock.errors import Invalid, PenstockError, Unavailable
 
@@ -74,6 +75,7 @@ _CUT_SHORT = (
     FlexibleChecksumError,
     HTTPClientError,
     IncompleteReadError,
+    HTTPError,
     NoConnection,
     ResponseParserError,
 )
@@ -86,7 +88,7 @@ def explained(subject: str, endpoint: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _answered(error, subject) from error
-    except (BotoCoreError, ResponseParserError) as error:
+    except (BotoCoreError, ResponseParserError, HTTPError) as error:
         raise _not_answered(error, subject, endpoint) from error
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.effects import Put, Steps, Wait
-from penstock.errors import Unavailable
+from penstock.errors import PenstockError
 from penstock.fencing.register import Document, Register, read
 from penstock.fencing.tenure import Tenure
 from penstock.ids import Holder, Key, Token
@@ -47,7 +47,8 @@ def heartbeats(
 
     1. Look at the register: a larger token ends the tenure now rather than at the next commit.
     2. Show a sign of life.
-    3. Wait. A store that is out of reach is no reason to give up: the lease will tell.
+    3. Wait. A store that is out of reach or refuses us is no reason to give up, for it may let
+       us in again: the lease will tell, and so will the next commit.
     """
     count = 0
     while not (stopped() or tenure.over):
@@ -58,7 +59,7 @@ def heartbeats(
                 return
             count += 1
             yield _put(Point.HEARTBEAT_BEAT, tenure, count, released=False)  # 2
-        except Unavailable:
+        except PenstockError:
             pass
         yield Wait(every_s)  # 3
 

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.effects import Create, Get, Replace, Steps, Wait
-from penstock.errors import Corrupt, Unavailable
+from penstock.errors import Corrupt, Invalid, Unavailable
 from penstock.ids import ETag, Holder, Key, Token
 from penstock.points import Point
 
@@ -124,7 +124,7 @@ def read(register: Register[D], at: Point) -> Steps[Seen[D] | None]:
             return None
         try:
             return Seen(register.decode(stored.body), stored.etag)
-        except Corrupt:
+        except (Corrupt, Invalid):  # a flipped bit can also make a format look new
             if not remaining:
                 raise
         yield Wait(PAUSE_S)

@@ -18,6 +18,9 @@ from penstock.points import Point
 __all__ = ["Silence", "stand_by"]
 
 
+FIRST_TRIES_MAX = 5
+"""How often a store that has never answered is tried: its address may simply be wrong."""
+
 D = TypeVar("D", bound=Document)
 
 
@@ -43,15 +46,20 @@ def stand_by(register: Register[D], clock: Clock, lease_s: float, poll_s: float)
     nor the leader's heartbeat has changed for a lease.
     """
     silence = Silence(lease_s)
+    tries_left = FIRST_TRIES_MAX
     while True:
         try:
             seen = yield from read(register, Point.STANDBY_HEAD)
+            tries_left = -1  # reached once: from now on it can only be away
             if seen is None:
                 return
             beat = yield Get(Point.STANDBY_BEAT, heartbeat_key(seen.document.token))
         except Unavailable:
             # Not having heard is not silence: our own link may be the broken one.
             silence = Silence(lease_s)
+            tries_left -= 1
+            if tries_left == 0:
+                raise
         else:
             sign = (seen.etag, None if beat is None else beat.etag)
             if _released(beat) or silence.lasts(sign, clock.monotonic()):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from penstock.clock import Chance
 from penstock.effects import Steps, Wait
-from penstock.errors import Unavailable
+from penstock.errors import Gone, Unavailable
 from penstock.fencing.register import Document, Register, Seen, Won, read, swap
 from penstock.points import Point
 
@@ -24,18 +24,24 @@ D = TypeVar("D", bound=Document)
 
 
 def take_over(
-    register: Register[D], claim: Callable[[D | None], D], chance: Chance
+    register: Register[D], claim: Callable[[D | None], Steps[D]], chance: Chance
 ) -> Steps[Seen[D]]:
     """Put the document that `claim` makes of the present one into the register.
 
     1. Read the register.
-    2. Claim it: same contents, next token, our name. `claim` may refuse by raising.
+    2. Claim it: same contents, next token, our name. `claim` looks at whatever it must be sure
+       of first, and refuses by raising: then nothing has changed. What it looks for may be gone
+       because others went on meanwhile; then the register is read again.
     3. Swap. Won: every older token is powerless from here on.
     4. Lost: somebody was faster, which tells nothing against us. Read again.
     """
     for race in range(RACES_MAX):
         seen = yield from read(register, Point.TAKEOVER_READ)  # 1
-        claimed = claim(None if seen is None else seen.document)  # 2
+        try:
+            claimed = yield from claim(None if seen is None else seen.document)  # 2
+        except Gone:
+            yield Wait(SPREAD_S)
+            continue
         outcome = yield from swap(  # 3
             register, seen, claimed, Point.TAKEOVER_SWAP, Point.TAKEOVER_SETTLE
         )

@@ -11,7 +11,8 @@ __all__ = ["Tenure"]
 
 
 class Tenure:
-    """Handed to everything that writes. `check` before each write; `end` never comes undone."""
+    """Handed to whatever decides something or gives something away: commits, sinks, heartbeats,
+    collections. What only stages is harmless without it. `end` never comes undone."""
 
     def __init__(self, job: JobName, token: Token, holder: Holder) -> None:
         self.job = job

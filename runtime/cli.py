@@ -24,7 +24,7 @@ from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
 from penstock.errors import PenstockError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "doctor", "fsck", "log", "main"]
 
 EXIT_FOUND = 1
 """The command worked, and what it found is bad."""

@@ -11,7 +11,7 @@ from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.head import Head
 from penstock.checkpoint.manifest import Manifest
 from penstock.effects import Effect, Steps, Wait
-from penstock.errors import Corrupt, Gone, Invalid, Unavailable
+from penstock.errors import Corrupt, Fenced, Gone, Invalid, Unavailable
 from penstock.fencing import Tenure
 from penstock.ids import Epoch, Generation, Token
 from penstock.points import Point
@@ -45,11 +45,13 @@ class Apply(Effect):
     """Give a shard the rows of one epoch, together with its new cursor, or not at all.
 
     Refused with `Fenced` if the shard has seen a larger token, with `Invalid` if its cursor
-    is not at the epoch before. Applying what is applied already changes nothing.
+    is not at `follows`. Applying what is applied already changes nothing.
     """
 
     sink: str
     shard: int
+    follows: Epoch
+    """Where the shard's cursor must be: the epoch before, or 0 if it has none yet."""
     cursor: Cursor
     token: Token
     outputs: tuple[bytes, ...]
@@ -69,9 +71,10 @@ def roll_forward(chain: Chain, tenure: Tenure, head: Head, sink: str, shard: int
         yield from _refuse_ahead(chain, tenure, sink, done)  # 2
     missing = yield from _missing(chain, head, sink, done)  # 3
     for manifest in reversed(missing):
-        refs = [o.ref for o in manifest.sinks.get(sink, ()) if o.partition == shard]
-        yield from _apply(chain, tenure, _Target(sink, shard, manifest), refs)  # 4
-    return max(done, head.epoch)
+        refs = [o.ref for o in manifest.sinks[sink] if o.partition == shard]
+        yield from _apply(chain, tenure, _Target(sink, shard, done, manifest), refs)  # 4
+        done = manifest.epoch
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,17 @@ class _Target:
 
     sink: str
     shard: int
+    follows: Epoch
     manifest: Manifest
 
     def reached_by(self, cursor: Cursor | None) -> bool:
-        return cursor is not None and cursor.epoch >= self.manifest.epoch
+        wanted = (self.manifest.generation, self.manifest.epoch)
+        return cursor is not None and (cursor.generation, cursor.epoch) >= wanted
 
 
 def _missing(chain: Chain, head: Head, sink: str, done: Epoch) -> Steps[list[Manifest]]:
-    """The manifests above `done` that know the sink, newest first."""
+    """The manifests above `done` that know the sink, newest first. A sink is in every manifest
+    from its first one on, so the first without it ends the walk."""
     found: list[Manifest] = []
     ref, epoch = head.manifest, head.epoch
     while ref is not None and epoch > done:
@@ -111,12 +117,23 @@ def _apply(chain: Chain, tenure: Tenure, target: _Target, refs: list[Ref]) -> St
                 return
             raise
     cursor = Cursor(manifest.generation, manifest.epoch)
-    apply = Apply(Point.SINK_APPLY, target.sink, target.shard, cursor, tenure.token, tuple(outputs))
+    apply = Apply(
+        Point.SINK_APPLY,
+        target.sink,
+        target.shard,
+        target.follows,
+        cursor,
+        tenure.token,
+        tuple(outputs),
+    )
     for tries in range(1, APPLIES_MAX + 1):
         tenure.check()
         try:
             yield apply
             return
+        except Fenced as fenced:
+            tenure.end(fenced)
+            raise
         except Unavailable:
             if target.reached_by((yield _cursor_of(target))):
                 return
@@ -136,5 +153,5 @@ def _refuse_ahead(chain: Chain, tenure: Tenure, sink: str, done: Epoch) -> Steps
     raise Invalid(
         f"sink {sink}",
         f"has taken epoch {done}, but HEAD is at epoch {now.epoch}: it belongs to another history",
-        "give the job a new target, or truncate this one and let it be filled again",
+        "give the job a new target, or bring this one back to an epoch that is still kept",
     )

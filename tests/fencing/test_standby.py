@@ -84,19 +84,31 @@ def test_not_hearing_is_not_silence() -> None:
     """A standby that cannot reach the store must not depose a leader that can."""
     stage = Stage()
     beating(stage, beats=0)
-    failures = 30
+    asked = 0
 
     def deaf(effect: object, perform_it: object) -> object:
-        nonlocal failures
-        if failures:
-            failures -= 1
+        nonlocal asked
+        asked += 1
+        if 2 < asked <= 32:  # one good look, then none for thirty seconds
             raise Unavailable("HEAD", "did not answer", "try again")
         return perform_it()  # type: ignore[operator]
 
     stage.interfere = deaf
     stage.run(stand_by(HEAD_REGISTER, stage.clock, LEASE_S, 1.0))
 
-    assert stage.clock.now_s == 1000.0 + 30 + LEASE_S
+    assert stage.clock.now_s == 1000.0 + 1 + 30 + LEASE_S
+
+
+def test_a_store_that_never_answers_is_not_waited_for() -> None:
+    """Its address may be wrong, and somebody must hear of it."""
+    stage = Stage()
+
+    def down(effect: object, perform_it: object) -> object:
+        raise Unavailable("HEAD", "did not answer", "correct the address")
+
+    stage.interfere = down
+    with pytest.raises(Unavailable, match="correct the address"):
+        stage.run(stand_by(HEAD_REGISTER, stage.clock, LEASE_S, 1.0))
 
 
 def test_a_commit_is_a_sign_of_life() -> None:

@@ -5,11 +5,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.chaos.crashpoints import run_script
+import pytest
+
+from penstock.chaos.crashpoints import SOON, run_script
 from penstock.chaos.faults import Fault
 from penstock.chaos.simulation import simulate
 
 SEEDS_MAX = 3000
+ZOMBIES_MAX = 250
 
 Change = tuple[Any, str, Any]
 """An owner, the name of one of its attributes, and what to put there."""
@@ -57,13 +60,22 @@ def by_seeds() -> str | None:
     return None
 
 
-def by_zombies() -> str | None:
-    """Caught by a zombie that goes on after another leader has finished."""
-    for number in range(400):
-        how = _broken(lambda number=number: run_script({number: Fault.ZOMBIE}).broken)
-        if how is not None:
-            return f"zombie at request {number}: {how}"
-    return None
+def by_zombies(invariant: str = "") -> Callable[[], str | None]:
+    """Caught by a process that goes on after another leader has finished everything."""
+
+    def catch() -> str | None:
+        for number in range(ZOMBIES_MAX):
+            for soon in range(SOON + 1):
+                faults = {number + soon: Fault.ZOMBIE}
+                if soon:
+                    faults[number] = Fault.ACK_LOST
+                how = _broken(lambda faults=faults: run_script(faults).broken)
+                if how is not None and how.startswith(invariant):
+                    unheard = f" after an unheard {number}" if soon else ""
+                    return f"zombie at request {number + soon}{unheard}: {how}"
+        return None
+
+    return catch
 
 
 def by(test: Callable[[], None]) -> Callable[[], str | None]:
@@ -72,8 +84,8 @@ def by(test: Callable[[], None]) -> Callable[[], str | None]:
     def catch() -> str | None:
         try:
             test()
-        except Exception as failure:  # noqa: BLE001 - any failure of the test will do
-            return f"{test.__name__}: {type(failure).__name__}"
+        except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - any will do
+            return f"{test.__name__} fails: {type(failure).__name__}"
         return None
 
     return catch

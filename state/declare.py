@@ -1,0 +1,173 @@
+"""Declaring state: by the annotated parameters of a function, the way it will be used.
+
+    def count(user: str, events: Events, clicks: Value[int],
+              seen: Annotated[Map[str, float], ttl("1 day")], wake: Timer): ...
+
+Everything that can be wrong with a declaration is said when it is read, with the parameter's
+name, and not when the first event arrives.
+"""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any
+
+from penstock.errors import Invalid
+from penstock.state.keys import KEY_TYPES
+from penstock.state.kinds import List, Map, Timer, Value
+from penstock.state.types import Description, describe, flaw_between, spell, spell_type
+
+__all__ = ["StateClock", "StateSpec", "Ttl", "by_clock", "check_schemas", "declared", "ttl"]
+
+_UNITS_MS = {
+    "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "week": 604_800_000,
+}  # fmt: skip
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
+_KINDS = {Value: "value", List: "list", Map: "map", Timer: "timer"}
+
+
+class StateClock(Enum):
+    """Which clock a timer or a time to live follows."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """How long an entry lives after it was last written."""
+
+    length_ms: int
+    clock: StateClock = StateClock.EVENT
+
+
+def ttl(length: str, clock: str = "event") -> Ttl:
+    """A time to live: `ttl("1 day")`, `ttl("90 s", clock="processing")`."""
+    found = _DURATION.fullmatch(length)
+    if found is None or (found[2] not in _UNITS_MS and found[2] + "s" not in _UNITS_MS):
+        raise Invalid(f"ttl {length!r}", "is not a length of time", "write '90 s' or '1 day'")
+    unit = _UNITS_MS.get(found[2]) or _UNITS_MS[found[2] + "s"]
+    length_ms = int(float(found[1]) * unit)
+    if length_ms <= 0:
+        raise Invalid(f"ttl {length!r}", "is over before it begins", "make it longer")
+    return Ttl(length_ms, by_clock(clock))
+
+
+def by_clock(name: str) -> StateClock:
+    """The clock of that name: `Annotated[Timer, by_clock("processing")]`."""
+    try:
+        return StateClock(name)
+    except ValueError as error:
+        raise Invalid(f"clock {name!r}", "is unknown", "use 'event' or 'processing'") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One declared state."""
+
+    name: str
+    kind: str
+    key_type: Any = None
+    """Of a map's own keys."""
+    value_type: Any = None
+    ttl: Ttl | None = None
+    clock: StateClock = StateClock.EVENT
+
+    @property
+    def where(self) -> str:
+        """How messages call it."""
+        return f"state {self.name!r}"
+
+    def description(self) -> Description:
+        """What is stored about it, to be compared by whoever reads its entries later."""
+        found: Description = {"kind": self.kind, "ttl": self.ttl is not None}
+        if self.kind != "timer":
+            found["value"] = describe(self.value_type, self.where)
+        if self.kind == "map":
+            found["key"] = describe(self.key_type, self.where)
+        return found
+
+
+def declared(function: Callable[..., Any]) -> list[StateSpec]:
+    """The states that a function declares by its parameters, in their order."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    specs = [_spec(name, hints[name]) for name in parameters if name in hints]
+    return [spec for spec in specs if spec is not None]
+
+
+def _spec(name: str, hint: Any) -> StateSpec | None:
+    extras: tuple[Any, ...] = ()
+    if typing.get_origin(hint) is Annotated:
+        hint, *rest = typing.get_args(hint)
+        extras = tuple(rest)
+    origin = typing.get_origin(hint) or hint
+    if not isinstance(origin, type) or origin not in _KINDS:
+        return None
+    arguments = typing.get_args(hint)
+    wanted = {Value: 1, List: 1, Map: 2, Timer: 0}[origin]
+    if len(arguments) != wanted:
+        raise Invalid(f"state {name!r}", f"is a bare {origin.__name__}", _how(origin))
+    spec = StateSpec(
+        name,
+        _KINDS[origin],
+        arguments[0] if wanted == 2 else None,
+        arguments[-1] if wanted else None,
+        next((extra for extra in extras if isinstance(extra, Ttl)), None),
+        next((extra for extra in extras if isinstance(extra, StateClock)), StateClock.EVENT),
+    )
+    return _checked(spec)
+
+
+def _checked(spec: StateSpec) -> StateSpec:
+    spec.description()
+    if spec.kind == "map" and (typing.get_origin(spec.key_type) or spec.key_type) not in KEY_TYPES:
+        raise Invalid(
+            spec.where,
+            f"is a Map with {spell_type(spec.key_type)} as its key, which has no order",
+            f"use {', '.join(kind.__name__ for kind in KEY_TYPES)} as the key",
+        )
+    if spec.kind == "timer" and spec.ttl is not None:
+        raise Invalid(spec.where, "is a Timer with a time to live", "cancel the timer instead")
+    return spec
+
+
+def _how(kind: type) -> str:
+    return (
+        "say what it maps: Map[str, float]"
+        if kind is Map
+        else f"say what it holds: {kind.__name__}[int]"
+    )
+
+
+def check_schemas(stored: Mapping[str, Description], specs: list[StateSpec], operator: str) -> None:
+    """Raise `Invalid` if some stored state cannot be read as it is declared now."""
+    for spec in specs:
+        old, new = stored.get(spec.name), spec.description()
+        flaw = None if old is None else _flaw(old, new)
+        if flaw is not None and old is not None:
+            raise Invalid(
+                f"{spec.where} of operator {operator!r}",
+                f"was {_spell(old)} and is declared as {_spell(new)} now: {flaw}",
+                "declare it as it was, or give the new one another name and fill it from the old",
+            )
+
+
+def _flaw(old: Description, new: Description) -> str | None:
+    if old["kind"] != new["kind"]:
+        return "another kind of state"
+    if old["ttl"] != new["ttl"]:
+        return "entries with and without a time to live are written differently"
+    flaws = (flaw_between(old[part], new[part]) for part in ("key", "value") if part in new)
+    return next((flaw for flaw in flaws if flaw is not None), None)
+
+
+def _spell(description: Description) -> str:
+    inside = [spell(description[part]) for part in ("key", "value") if part in description]
+    ending = " with a time to live" if description["ttl"] else ""
+    name = description["kind"].capitalize()
+    return f"{name}[{', '.join(inside)}]{ending}" if inside else f"{name}{ending}"

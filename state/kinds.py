@@ -1,0 +1,161 @@
+"""The kinds of state a function can declare, as its author uses them.
+
+Each is a handle on the state of the key that is being processed; the workspace moves all of
+them from key to key. What they do is only reading and changing entries of the overlay.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.errors import Invalid
+from penstock.state.keys import decode_key, encode_key
+from penstock.state.layout import TIMER, after_prefix, section_prefix, time_bytes, time_from
+
+if TYPE_CHECKING:
+    from penstock.state.workspace import Cell
+
+__all__ = ["List", "Map", "Timer", "Value", "timer_prefix", "timer_range"]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+INDEX_BYTES = 8
+_FIRST = bytes(INDEX_BYTES)
+
+
+class Value(Generic[T]):
+    """One value per key."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+
+    def get(self, default: Any = None) -> Any:
+        """The value, or `default` if there is none."""
+        found = self._cell.read(b"")
+        return default if found is None else found
+
+    def set(self, value: T) -> None:
+        """Change the value."""
+        self._cell.write(b"", value)
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._cell.remove(b"")
+
+
+class Map(Generic[K, V]):
+    """Values by a second key, in the order of that key."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of `key`, or `default`."""
+        found = self._cell.read(encode_key(key))
+        return default if found is None else found
+
+    def set(self, key: K, value: V) -> None:
+        """Change the value of `key`."""
+        self._cell.write_scoped(encode_key(key), value)
+
+    def remove(self, key: K) -> None:
+        """Remove `key`; no error if it is not there."""
+        self._cell.remove_scoped(encode_key(key))
+
+    def __contains__(self, key: K) -> bool:
+        return self._cell.read(encode_key(key)) is not None
+
+    def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[K, V]]:
+        """Keys and values in order, from `start` up to, not including, `stop`."""
+        low = b"" if start is None else encode_key(start)
+        high = None if stop is None else encode_key(stop)
+        for sub, value in self._cell.scan(low, high):
+            yield decode_key(sub)[0], value
+
+    def keys(self) -> Iterator[K]:
+        """The keys in order."""
+        return (key for key, _ in self.items())
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        self._cell.remove_all()
+
+
+class List(Generic[T]):
+    """Values in the order they were appended."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+
+    def append(self, value: T) -> None:
+        """Add a value at the end."""
+        self.extend((value,))
+
+    def extend(self, values: Iterable[T]) -> None:
+        """Add several values at the end."""
+        number = int.from_bytes(self._cell.read_raw(b"") or b"\0", "big")
+        for value in values:
+            number += 1
+            self._cell.write_scoped(number.to_bytes(INDEX_BYTES, "big"), value)
+        # The number of the last one ever appended stands before them all, under the empty key.
+        self._cell.write_raw(b"", number.to_bytes(INDEX_BYTES, "big"))
+
+    def __iter__(self) -> Iterator[T]:
+        return (value for _, value in self._cell.scan(_FIRST, None))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._cell.scan_raw(_FIRST, None))
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        self._cell.remove_all()
+
+
+class Timer:
+    """Moments at which the function is called again for this key."""
+
+    def __init__(self, cell: "Cell") -> None:
+        self._cell = cell
+
+    def set(self, at: datetime | int) -> None:
+        """Call again at `at`, a datetime with a zone or milliseconds since 1970."""
+        self._cell.write_raw(time_bytes(_ms(at)), b"")
+        self._cell.write_index(TIMER, self._due(_ms(at)), b"")
+
+    def cancel(self, at: datetime | int) -> None:
+        """Do not call at `at`; no error if it was not set."""
+        self._cell.write_raw(time_bytes(_ms(at)), None)
+        self._cell.write_index(TIMER, self._due(_ms(at)), None)
+
+    def pending(self) -> list[int]:
+        """The moments set, in order, in milliseconds since 1970."""
+        return [time_from(sub, 0) for sub, _ in self._cell.scan_raw(b"", None)]
+
+    def clear(self) -> None:
+        """Cancel all of them."""
+        for at in self.pending():
+            self.cancel(at)
+
+    def _due(self, at_ms: int) -> bytes:
+        return self._cell.clock_byte + time_bytes(at_ms)
+
+
+def _ms(at: datetime | int) -> int:
+    if isinstance(at, int):
+        return at
+    if at.tzinfo is None:
+        raise Invalid(f"timer at {at}", "has no time zone", "use datetime(..., tzinfo=UTC)")
+    return int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+
+
+def timer_prefix(group: int, clock_byte: bytes) -> bytes:
+    """What every timer of one clock in a key group starts with."""
+    return section_prefix(group, TIMER) + clock_byte
+
+
+def timer_range(group: int, clock_byte: bytes, until_ms: int) -> tuple[bytes, bytes]:
+    """Where the timers due at `until_ms` are."""
+    prefix = timer_prefix(group, clock_byte)
+    stop = prefix + time_bytes(until_ms + 1)
+    return prefix, min(stop, after_prefix(prefix))

@@ -1,0 +1,71 @@
+"""The overlay: what an attempt has changed, laid over what is committed.
+
+Reads see the changes first, then what was fetched beforehand, then the database, which is never
+written. Throwing the overlay away undoes everything.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+__all__ = ["Committed", "Overlay"]
+
+
+class Committed(Protocol):
+    """Promise: shows one committed version, and goes on showing it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of one key."""
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of many keys."""
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries from `start` up to `stop`, in order."""
+
+
+class Overlay:
+    """Changes of one attempt over one committed version."""
+
+    def __init__(self, committed: Committed) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+        """New values by key; None for a removed one."""
+        self._committed = committed
+        self._fetched: dict[bytes, bytes | None] = {}
+        self._scoped: dict[bytes, dict[bytes, bytes | None]] = {}
+
+    def prefetch(self, keys: list[bytes]) -> None:
+        """Fetch what will be asked for with one request. Sorted keys are fetched fastest."""
+        self._fetched.update(zip(keys, self._committed.get_many(keys), strict=True))
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as this attempt sees it."""
+        if key in self.changes:
+            return self.changes[key]
+        if key not in self._fetched:
+            self._fetched[key] = self._committed.get(key)
+        return self._fetched[key]
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Change a value, or remove it. What is set back to what is committed is no change."""
+        if key in self._fetched and self._fetched[key] == value:
+            self.changes.pop(key, None)
+        else:
+            self.changes[key] = value
+
+    def put_scoped(self, scope: bytes, key: bytes, value: bytes | None) -> None:
+        """Change a value that scans of `scope`, a prefix of its key, must find."""
+        self.changes[key] = value
+        self._scoped.setdefault(scope, {})[key] = value
+
+    def scan(self, scope: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries from `start` up to `stop` as this attempt sees them, in order.
+
+        The entries are those of the moment the scan began; changing while scanning is fine.
+        """
+        changed = self._scoped.get(scope, {})
+        mine = sorted(key for key in changed if start <= key < stop)
+        found = {key: value for key, value in self._committed.scan(start, stop)}
+        if not mine:
+            return iter(found.items())
+        merged: dict[bytes, bytes | None] = {**found, **{key: changed[key] for key in mine}}
+        return iter([(k, v) for k, v in sorted(merged.items()) if v is not None])
