@@ -7,7 +7,10 @@ runs again and again, each time with one or two requests singled out:
 - zombies: before each request its process is paused, another leader finishes everything,
   another one empties the bins, and then the paused one goes on; also right after a request
   that was done but unheard;
-- pairs: every two of the singles.
+- pairs: every two failures of the leader, its heartbeat, and whoever takes over from it.
+
+Singles and zombies happen in company: a standby, a reader, an operator who pins and unpins, and
+an inspector who checks the root all the while.
 
 A named point that no run reached fails the whole: a proof about code that never ran is none.
 """
@@ -16,6 +19,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, product
 from multiprocessing import get_context
 from typing import TypeVar
@@ -25,7 +29,15 @@ from penstock.chaos.model_job import Workload
 from penstock.chaos.simulation import Outcome, Simulation
 from penstock.points import Point
 
-__all__ = ["Verdict", "every_pair", "every_single", "every_zombie", "in_parallel", "run_script"]
+__all__ = [
+    "Verdict",
+    "every_pair",
+    "every_single",
+    "every_zombie",
+    "in_parallel",
+    "run_alone",
+    "run_script",
+]
 
 KINDS = (Fault.CRASH_BEFORE, Fault.ACK_LOST, Fault.CRASH_AFTER)
 THREE_EPOCHS = Workload(
@@ -75,8 +87,15 @@ class Verdict:
         self.bad += other.bad
 
 
+def run_alone(faults: Faults, *, tell: bool = False) -> Outcome:
+    """The three-epoch job with these faults: a leader, and whoever takes over."""
+    run = Simulation(random.Random(SCHEDULE), Script(faults), THREE_EPOCHS, tell=tell)
+    run.start_leader(patient=False)
+    return run.to_the_end()
+
+
 def run_script(faults: Faults, *, tell: bool = False) -> Outcome:
-    """The three-epoch job with these faults: a leader, a standby, a reader, an operator."""
+    """The three-epoch job with these faults, in company."""
     run = Simulation(random.Random(SCHEDULE), Script(faults), THREE_EPOCHS, tell=tell)
     run.start_leader(patient=False)
     run.start_leader(patient=True)
@@ -90,7 +109,7 @@ def every_single(workers: int) -> Verdict:
     """Each request of the job in company, failed in each way."""
     numbers = range(_requests() + AFTERMATH)
     scripts = ({number: kind} for number, kind in product(numbers, KINDS))
-    return _run_all(scripts, workers)
+    return _run_all(run_script, scripts, workers)
 
 
 def every_zombie(workers: int) -> Verdict:
@@ -101,12 +120,12 @@ def every_zombie(workers: int) -> Verdict:
         {number: Fault.ACK_LOST, number + soon: Fault.ZOMBIE}
         for number, soon in product(numbers, range(1, SOON + 1))
     ]
-    return _run_all([*paused, *unheard], workers)
+    return _run_all(run_script, [*paused, *unheard], workers)
 
 
 def every_pair(workers: int, *, sample: float = 1.0) -> Verdict:
-    """Every two failures of the job in company, or a fixed sample of them."""
-    numbers = range(_requests() + AFTERMATH)
+    """Every two failures of the leader and whoever follows it, or a fixed sample of them."""
+    numbers = range(run_alone({}).exposed + AFTERMATH)
     chance = random.Random(SCHEDULE)
     scripts = (
         {first: one, second: two}
@@ -114,16 +133,16 @@ def every_pair(workers: int, *, sample: float = 1.0) -> Verdict:
         for one, two in product(KINDS, KINDS)
         if sample >= 1 or chance.random() < sample
     )
-    return _run_all(scripts, workers)
+    return _run_all(run_alone, scripts, workers)
 
 
 def _requests() -> int:
     return run_script({}).exposed
 
 
-def _run_all(scripts: Iterable[Faults], workers: int) -> Verdict:
+def _run_all(run: Callable[[Faults], Outcome], scripts: Iterable[Faults], workers: int) -> Verdict:
     verdict = Verdict()
-    for part in in_parallel(_run_some, _chunks(scripts), workers):
+    for part in in_parallel(partial(_run_some, run), _chunks(scripts), workers):
         verdict.join(part)
     return verdict
 
@@ -147,8 +166,8 @@ def _chunks(scripts: Iterable[Faults]) -> Iterator[list[Faults]]:
     yield chunk
 
 
-def _run_some(scripts: list[Faults]) -> Verdict:
+def _run_some(run: Callable[[Faults], Outcome], scripts: list[Faults]) -> Verdict:
     verdict = Verdict()
     for faults in scripts:
-        verdict.add(faults, run_script(faults))
+        verdict.add(faults, run(faults))
     return verdict

@@ -21,7 +21,7 @@ from penstock.fencing import Seen, Tenure, read
 from penstock.ids import Epoch, Key
 from penstock.points import Point
 
-__all__ = ["Chain", "is_listed"]
+__all__ = ["Chain", "headless", "is_listed"]
 
 READS_MAX = 4
 """How often an object that is absent or does not hash is read again before it is believed."""
@@ -38,9 +38,13 @@ class Chain:
         self._tenure = tenure
 
     def head(self, at: Point) -> Steps[Seen[Head]]:
-        """HEAD now. `Invalid` if there is none: then this is no root."""
+        """HEAD now. `Invalid` if there is none: then this is no root. `Corrupt` if there is
+        history all the same."""
         seen = yield from read(HEAD_REGISTER, at)
         if seen is None:
+            history = yield Page(at, "manifests/", "")
+            if history and (yield from read(HEAD_REGISTER, at)) is None:
+                raise headless(history[0].key)
             raise Invalid(
                 HEAD_KEY,
                 "is not there",
@@ -89,6 +93,15 @@ class Chain:
                     raise
             yield Wait(PAUSE_S)
         raise AssertionError("unreachable: the last read returns or raises")
+
+
+def headless(example: Key) -> Corrupt:
+    """What to say of history without a HEAD."""
+    return Corrupt(
+        HEAD_KEY,
+        f"is missing, though there are manifests such as {example}",
+        "restore HEAD from a copy, or use another root; nothing was changed",
+    )
 
 
 def is_listed(key: Key, at: Point) -> Steps[bool]:

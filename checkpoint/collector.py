@@ -4,8 +4,10 @@ It may run in several processes, beside a leader, in a leader that was deposed h
 does not know. It asks no clock and no uploader, because of three rules:
 
 - **An object's name says its epoch, and no name is used twice.** Only the manifest of epoch e
-  may name an object of epoch e. Once HEAD has passed e, what the chain's manifest of e does
-  not name never will be named. What is above HEAD is somebody's work in progress: not ours.
+  may be the first to name an object of epoch e; later ones may name it again only as long as
+  it is part of the lineage that is committed. So once HEAD has passed e, what HEAD's retained
+  history does not reach never will be reached. What is above HEAD is somebody's work in
+  progress: not ours.
 - **HEAD's floor is the promise.** Everything from the floor up is kept, with whatever is
   needed to rebuild its state. The leader raises the floor in a commit; a collector only obeys
   the floor it has read. So giving up and deleting are two steps with a commit between them.

@@ -5,14 +5,14 @@ the manifest, the manifest before HEAD, and HEAD is the decision. At every momen
 all it reaches is one whole, earlier epoch or the next.
 """
 
-from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.chain import Chain, headless
 from penstock.checkpoint.formats import Ref, encode, ref_to
 from penstock.checkpoint.head import HEAD_REGISTER, Head
 from penstock.checkpoint.layout import HEAD_KEY, manifest_key
 from penstock.checkpoint.manifest import Draft, Manifest
 from penstock.clock import Chance, Clock
 from penstock.effects import Page, Put, Steps, Wait
-from penstock.errors import Bug, Corrupt, PenstockError, Unavailable
+from penstock.errors import Bug, PenstockError, Unavailable
 from penstock.fencing import Landed, Lost, Seen, Tenure, read, swap, take_over
 from penstock.ids import CommitId, Epoch, Holder, JobName, Token, check_name
 from penstock.points import Point
@@ -176,8 +176,4 @@ def _refuse_headless_history() -> Steps[None]:
         yield Wait(PAUSE_S)
         if (yield from read(HEAD_REGISTER, Point.TAKEOVER_READ)) is not None:
             return
-    raise Corrupt(
-        HEAD_KEY,
-        f"is missing, though there are manifests such as {history[0].key}",
-        "restore HEAD from a copy, or use another root; nothing was changed",
-    )
+    raise headless(history[0].key)

@@ -128,8 +128,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of everything this epoch added."""
-        return sum(ref.size_bytes for ref in self.refs())
+        """Bytes of everything this epoch added; what it only names again does not count."""
+        return sum(ref.size_bytes for ref in self.refs() if epoch_of(ref.key) == self.epoch)
 
     def refs(self) -> Iterator[Ref]:
         """Every object this epoch names, its parent aside."""

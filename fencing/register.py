@@ -145,28 +145,29 @@ def swap(
     because a new version in the register is what a late copy of our write cannot survive.
     """
     change = _Swap(register, expected, new, send_at, settle_at)
+    silence = "it was refused without a reason"
     for sent in range(SENDS_MAX):
-        etag = yield from _send(change)  # 1
-        if etag is not None:
-            return Won(Seen(new, etag))  # 2
+        try:
+            etag = yield from _send(change)  # 1
+            if etag is not None:
+                return Won(Seen(new, etag))  # 2
+        except Unavailable as perhaps:  # it may have happened all the same
+            silence = f"{perhaps.subject} {perhaps.found}"
         verdict = yield from _settle(change)  # 3
         if verdict is not None:
             return verdict
         yield Wait(_pause(sent))  # 4
-    raise _unknown(register.key)
+    raise _unknown(register.key, silence)
 
 
 def _send(change: _Swap[D]) -> Steps[ETag | None]:
     body = change.register.encode(change.new)
     key = change.register.key
-    etag: ETag | None = None
-    try:
-        if change.expected is None:
-            etag = yield Create(change.send_at, key, body)
-        else:
-            etag = yield Replace(change.send_at, key, body, change.expected.etag)
-    except Unavailable:
-        pass  # perhaps it happened: the caller settles that by reading
+    etag: ETag | None
+    if change.expected is None:
+        etag = yield Create(change.send_at, key, body)
+    else:
+        etag = yield Replace(change.send_at, key, body, change.expected.etag)
     return etag
 
 
@@ -191,16 +192,16 @@ def _settle(change: _Swap[D]) -> Steps[Won[D] | Lost[D] | None]:
             if seen.etag == expected.etag:
                 return None
         yield Wait(_pause(looked))  # older than what we have already seen: look again
-    raise _unknown(change.register.key)
+    raise _unknown(change.register.key, "it cannot be read")
 
 
 def _pause(tries: int) -> float:
     return float(min(PAUSE_S * 2**tries, PAUSE_S_MAX))
 
 
-def _unknown(key: Key) -> Unavailable:
+def _unknown(key: Key, why: str) -> Unavailable:
     return Unavailable(
         key,
-        "was sent a change whose outcome the store would not tell",
+        f"was sent a change whose outcome the store would not tell ({why})",
         "start the job again; taking over settles whether the change happened",
     )

@@ -161,19 +161,17 @@ def test_a_missing_head_with_history_is_not_started_over(case: Case) -> None:
     """Starting at epoch 1 would process everything again."""
     (case.folder / HEAD_KEY).unlink()
     before = contents(case.store)
-    absent = (
-        "HEAD is not there: check the root's URL; a root has a HEAD from its job's first start on."
-    )
-
-    for command in ("log", "fsck"):
-        assert penstock(command, case.folder) == refusal(case.folder, absent)
-    error = leading(case.root)
-
-    assert type(error) is Corrupt
-    assert str(error) == (
+    damage = (
         f"HEAD is missing, though there are manifests such as {case.manifest_ref(1).key}: "
         "restore HEAD from a copy, or use another root; nothing was changed."
     )
+
+    for command in ("log", "fsck"):
+        assert penstock(command, case.folder) == refusal(case.folder, damage)
+    error = leading(case.root)
+
+    assert type(error) is Corrupt
+    assert str(error) == damage
     assert contents(case.store) == before
 
 

@@ -1,5 +1,6 @@
 """Planted bugs of the commit: unknown outcomes, order, names."""
 
+from contextlib import suppress
 from typing import Any
 
 from penstock.chaos import model_job
@@ -7,7 +8,7 @@ from penstock.checkpoint import chain, formats, leader
 from penstock.checkpoint.head import HEAD_REGISTER
 from penstock.checkpoint.layout import HEAD_KEY, delta_key, output_key
 from penstock.effects import Create, Delete, Put, Replace, Steps
-from penstock.errors import Unavailable
+from penstock.errors import Invalid, Unavailable
 from penstock.fencing import register
 from penstock.fencing.register import Landed, Lost, Seen, Won, read
 from penstock.fencing.tenure import Tenure
@@ -31,9 +32,8 @@ def refusal_is_defeat(change: Any) -> Steps[Any]:
 def sends_again_by_itself(change: Any) -> Steps[Any]:
     """A client library's retry: the second try meets the first one's success."""
     for _ in range(3):
-        etag = yield from honest_send(change)
-        if etag is not None:
-            return etag
+        with suppress(Unavailable):
+            return (yield from honest_send(change))
     return None
 
 
@@ -76,21 +76,18 @@ def commits_again_on_top(self: Any, ref: Any, manifest: Any) -> Steps[None]:
 
 
 def conflict_is_final(change: Any) -> Steps[Any]:
-    body, key = change.register.encode(change.new), change.register.key
     try:
-        if change.expected is None:
-            return (yield Create(change.send_at, key, body))
-        return (yield Replace(change.send_at, key, body, change.expected.etag))
+        return (yield from honest_send(change))
     except Unavailable as answer:
         if "409" in answer.found:
-            raise
-        return None
+            raise Invalid("HEAD", "409", "stop") from answer
+        raise
 
 
 def believes_conflicts(self: Any, draft: Any) -> Steps[Any]:
     try:
         return (yield from honest_commit(self, draft))
-    except Unavailable as answer:
+    except Invalid as answer:
         if "409" in answer.found:
             raise self.tenure.fence(self.tenure.token, self.tenure.holder) from answer
         raise
@@ -166,9 +163,10 @@ def expects_what_it_reads(
     """A retry that takes the newest version for the expected one."""
     for _ in range(8):
         change = register._Swap(register_, expected, new, send_at, settle_at)
-        etag = yield from honest_send(change)
-        if etag is not None:
-            return Won(Seen(new, etag))
+        with suppress(Unavailable):
+            etag = yield from honest_send(change)
+            if etag is not None:
+                return Won(Seen(new, etag))
         expected = yield from read(register_, settle_at)
     raise Unavailable("HEAD", "is busy", "try again")
 
