@@ -167,8 +167,8 @@ class Program:
             yield Wait(self._host.rng.random() * 2)
             manifest = yield from Chain().manifest(kept.manifest, kept.epoch, Point.READ_MANIFEST)
             yield from self._load(Chain(), manifest)
-            self._host.report("unpinning", name)
-            yield from unpin(name)
+            self._host.report("unpinning", kept.mark)
+            yield from unpin(name, kept.mark)
         yield from collect(Chain(), RETENTION)
 
     def inspector(self) -> Steps[None]:
@@ -176,8 +176,10 @@ class Program:
         for _ in range(2):
             yield Wait(self._host.rng.random() * 2)
             found = yield from check(Chain())
-            if not found.clean:
+            if found.wrong:
                 self._host.report("alarm", "; ".join(found.wrong))
+            for pin_ in found.broken_pins:
+                self._host.report("broken pin", pin_.mark)
 
     def _epoch(
         self, chain: Chain, leader: Leader, state: State, ranges: Mapping[str, Range]

@@ -98,7 +98,9 @@ class Truth:
         elif what == "pinned":
             self._judge_pin(*facts)
         elif what == "unpinning":
-            self._pins.clear()  # there is one name: whoever lets go of it lets go of all
+            self._pins.pop(facts[0], None)
+        elif what == "broken pin" and facts[0] in self._pins:
+            self._break("I9", f"{facts[0]} is pinned and does not hold")
         elif what == "alarm":
             self._break("I18", f"{process} cried {facts[0]}")
 

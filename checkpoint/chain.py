@@ -40,17 +40,19 @@ class Chain:
     def head(self, at: Point) -> Steps[Seen[Head]]:
         """HEAD now. `Invalid` if there is none: then this is no root. `Corrupt` if there is
         history all the same."""
-        seen = yield from read(HEAD_REGISTER, at)
-        if seen is None:
-            history = yield Page(at, "manifests/", "")
-            if history and (yield from read(HEAD_REGISTER, at)) is None:
-                raise headless(history[0].key)
-            raise Invalid(
-                HEAD_KEY,
-                "is not there",
-                "check the root's URL; a root has a HEAD from its job's first start on",
-            )
-        return seen
+        for _ in range(READS_MAX):
+            seen = yield from read(HEAD_REGISTER, at)
+            if seen is not None:
+                return seen
+            yield Wait(PAUSE_S)
+        history = yield Page(at, "manifests/", "")
+        if history:
+            raise headless(history[0].key)
+        raise Invalid(
+            HEAD_KEY,
+            "is not there",
+            "check the root's URL; a root has a HEAD from its job's first start on",
+        )
 
     def manifest(self, ref: Ref, needed_by: Epoch, at: Point) -> Steps[Manifest]:
         """The manifest `ref` names. It is there as long as `needed_by` is retained."""

@@ -11,7 +11,7 @@ from penstock.checkpoint.chain import READS_MAX, Chain, is_listed
 from penstock.checkpoint.formats import Ref, verify
 from penstock.checkpoint.layout import pin_key
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.pins import read_pins
+from penstock.checkpoint.pins import Pin, read_pins
 from penstock.checkpoint.recovery import LineageWalk
 from penstock.effects import Digest, Digested, Steps
 from penstock.errors import Corrupt, Gone
@@ -35,11 +35,13 @@ class Findings:
     size_bytes: int = 0
     pins: int = 0
     wrong: list[str] = field(default_factory=list)
+    broken_pins: list[Pin] = field(default_factory=list)
+    """Pins whose epoch is not all there: damage, unless nobody was ever told that they hold."""
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.wrong
+        return not self.wrong and not self.broken_pins
 
 
 def check(chain: Chain) -> Steps[Findings]:
@@ -69,9 +71,9 @@ def _check_pins(chain: Chain, look: "_Check") -> Steps[None]:
         look.found.pins += 1
         try:
             yield from look.line(pin.manifest, pin.epoch, pin.epoch)
-        except Gone as wrong:
+        except Gone:
             if (yield from is_listed(pin_key(pin.name, pin.mark), Point.READ_HEAD)):
-                look.found.wrong.append(f"pin {pin.name} does not hold: {wrong}")
+                look.found.broken_pins.append(pin)
 
 
 class _Check:

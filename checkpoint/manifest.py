@@ -71,6 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     epoch: Epoch
     files: tuple[SnapshotFile, ...]
+    files_at: tuple[Epoch, Attempt] | None = None
+    """The last delta that is in the files; None if there was none."""
     tail: tuple[tuple[Epoch, Delta], ...] = ()
 
     def refs(self) -> Iterator[Ref]:

@@ -62,8 +62,14 @@ def pin(chain: Chain, name: str, mark: str, epoch: Epoch | None = None) -> Steps
     raise _gone(wanted.epoch, now)
 
 
-def unpin(name: str) -> Steps[None]:
-    """Let go of what is pinned by that name now. Letting go twice is no error."""
+def unpin(name: str, mark: str | None = None) -> Steps[None]:
+    """Let go of the pin with that mark, or of whatever is pinned by that name now.
+
+    Letting go twice is no error.
+    """
+    if mark is not None:
+        yield Delete(Point.PIN_REMOVE, pin_key(name, mark))
+        return
     after = ""
     while page := (yield Page(Point.PIN_REMOVE, pin_prefix(name), after)):
         for entry in page:

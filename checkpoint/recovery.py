@@ -12,10 +12,11 @@ from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.manifest import Delta, Manifest, PartitionState, Snapshot, SnapshotFile
 from penstock.effects import Steps
-from penstock.ids import Epoch
+from penstock.errors import Gone
+from penstock.ids import Attempt, Epoch
 from penstock.points import Point
 
-__all__ = ["Lineage", "LineageWalk", "PartitionName", "recover"]
+__all__ = ["Lineage", "LineageWalk", "PartitionName", "recover", "whole_changelog"]
 
 PartitionName = tuple[str, int]
 """An operator and one of its partitions."""
@@ -27,6 +28,16 @@ class Lineage:
 
     files: tuple[SnapshotFile, ...]
     deltas: tuple[tuple[Epoch, Delta], ...]
+    files_at: tuple[Epoch, Attempt] | None = None
+    """The last delta that is in the files."""
+
+    @property
+    def version(self) -> tuple[Epoch, Attempt] | None:
+        """The last delta of all: what the marker of a database at this version says."""
+        if self.deltas:
+            epoch, delta = self.deltas[-1]
+            return epoch, delta.attempt
+        return self.files_at
 
     def refs(self) -> Iterator[Ref]:
         """Every object it takes to rebuild the partition, in the order they are needed."""
@@ -57,7 +68,8 @@ class _Strand:
         since = tuple(reversed(self.deltas))
         if self.snapshot is None:
             return Lineage((), since)
-        return Lineage(self.snapshot.files, self.snapshot.tail + since)
+        snapshot = self.snapshot
+        return Lineage(snapshot.files, snapshot.tail + since, snapshot.files_at)
 
 
 class LineageWalk:
@@ -87,6 +99,29 @@ class LineageWalk:
     def lineages(self) -> Mapping[PartitionName, Lineage]:
         """What was found."""
         return {name: strand.lineage() for name, strand in (self._strands or {}).items()}
+
+
+def whole_changelog(
+    chain: Chain, newest: Manifest | None, name: PartitionName, at: Point = Point.RECOVER_MANIFEST
+) -> Steps[Lineage | None]:
+    """The lineage of one partition without any snapshot: every delta since the first epoch.
+
+    None if history no longer reaches back that far: a part of a changelog rebuilds nothing.
+    """
+    operator, partition = name
+    deltas: list[tuple[Epoch, Delta]] = []
+    manifest = newest
+    while manifest is not None and newest is not None:
+        state = manifest.operators.get(operator, {}).get(partition)
+        if state is not None and state.delta is not None:
+            deltas.append((manifest.epoch, state.delta))
+        if manifest.parent is None:
+            return Lineage((), tuple(reversed(deltas)))
+        try:
+            manifest = yield from chain.manifest(manifest.parent, Epoch(manifest.epoch - 1), at)
+        except Gone:
+            return None
+    return None
 
 
 def recover(

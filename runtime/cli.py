@@ -136,10 +136,15 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
 def _show_findings(found: Findings) -> None:
     for wrong in found.wrong:
         out.print(f"[bold red]wrong[/] {escape(wrong)}")
+    for pin in found.broken_pins:
+        out.print(
+            f"[bold red]wrong[/] pin {escape(pin.name)} does not hold: epoch {pin.epoch} has been "
+            "given up. If its `pin` never succeeded, remove it; otherwise restore from a copy."
+        )
     out.print(
         f"Epochs {found.floor} to {found.head_epoch}: {found.manifests} manifests, "
         f"{found.objects} objects, {found.size_bytes:,} bytes, {found.pins} pins; "
-        + ("all sound." if found.clean else f"{len(found.wrong)} wrong.")
+        + ("all sound." if found.clean else f"{len(found.wrong) + len(found.broken_pins)} wrong.")
     )
 
 

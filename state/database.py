@@ -7,13 +7,14 @@ none of these cases is there anything to wait for.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rocksdict import Checkpoint, Rdict, ReadOptions
+from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions
 
-from penstock.errors import Corrupt, Invalid, PenstockError, Unavailable
+from penstock.errors import Bug, Corrupt, Invalid, PenstockError, Unavailable
 from penstock.state.delta import decode_marker
 from penstock.state.layout import MARKER_KEY, SCHEMA_KEY
 from penstock.state.settings import StateSettings, database_options, ingest_options
@@ -32,8 +33,12 @@ class PartitionDatabase:
         self.folder = folder
         self._settings = settings
         self._db = _open(folder, settings)
-        self.marker = decode_marker(str(folder), self._get(MARKER_KEY))
-        """Which version this is; None for an empty one."""
+        try:
+            self.marker = decode_marker(str(folder), self._get(MARKER_KEY))
+            """Which version this is; None for an empty one."""
+        except PenstockError:
+            self.close()
+            raise
 
     @property
     def schemas(self) -> bytes | None:
@@ -67,25 +72,38 @@ class PartitionDatabase:
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
         try:
-            yield from self._db.items(from_key=start, read_opt=options)
+            found = self._db.iter(options)
+            found.seek(start)
+            while found.valid():
+                yield found.key(), found.value()
+                found.next()
+            # An unreadable block ends the scan as the last entry does; `items()` would not say.
+            found.status()
         except Exception as error:
             raise _explained(self.folder, error) from error
 
     def compact(self) -> None:
         """Bring everything into the fewest files."""
-        self._db.compact_range(None, None)
+        try:
+            self._db.compact_range(None, None)
+        except Exception as error:
+            raise _explained(self.folder, error) from error
 
     def checkpoint(self, folder: Path) -> None:
         """A second folder with the same contents, made of links."""
-        Checkpoint(self._db).create_checkpoint(str(folder))
+        try:
+            Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise _explained(self.folder, error) from error
 
     def files(self) -> list[str]:
         """The names of the SST files that make up the contents."""
         return sorted(file["name"].lstrip("/") for file in self._db.live_files())
 
     def close(self) -> None:
-        """Let go of the folder."""
-        self._db.close()
+        """Let go of the folder. Closing twice is closing once."""
+        with suppress(DbClosedError):
+            self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +127,9 @@ class PartitionDatabase:
 def _open(folder: Path, settings: StateSettings) -> Any:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return Rdict(str(folder), database_options(settings))
+        options = database_options(settings)
+        # Named for the column family as well, or else a reopened one keeps those it was made with.
+        return Rdict(str(folder), options, column_families={"default": options})
     except Exception as error:
         raise _explained(folder, error) from error
 
@@ -118,10 +138,14 @@ def _explained(folder: Path, error: Exception) -> PenstockError:
     """rocksdict raises plain exceptions: what they say is all there is to go by."""
     said = str(error)
     name = f"database {folder.name}"
+    if isinstance(error, DbClosedError):
+        return Bug(name, "was used after it was closed", "report this")
     if "lock hold by current process" in said or "LOCK: Resource temporarily" in said:
         return Locked(name, "is open elsewhere", "take another folder")
-    if isinstance(error, PermissionError) or "Permission denied" in said:
+    if "Permission denied" in said or "Read-only file system" in said:
         return Invalid(name, "cannot be opened", f"give this user access to {folder.parent}")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return Invalid(name, "has a file in its place", f"look at {folder}, or use another folder")
     if "No space left" in said:
         return Unavailable(name, "ran out of disk", f"free space in {folder.parent}")
     return Corrupt(name, f"cannot be used ({said[:200]})", "it is discarded and restored")

@@ -12,6 +12,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from penstock.errors import Invalid
 from penstock.state.keys import KEY_TYPES
 from penstock.state.kinds import List, Map, Timer, Value
 from penstock.state.types import Description, describe, flaw_between, spell, spell_type
+from penstock.state.values import Codec
 
 __all__ = ["StateClock", "StateSpec", "Ttl", "by_clock", "check_schemas", "declared", "ttl"]
 
@@ -26,7 +28,9 @@ _UNITS_MS = {
     "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "week": 604_800_000,
 }  # fmt: skip
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
+_DURATION = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([a-z]+)\s*")
+TTL_MS_MAX = 100 * 365 * 86_400_000
+"""A hundred years. What should live longer needs no time to live."""
 _KINDS = {Value: "value", List: "list", Map: "map", Timer: "timer"}
 
 
@@ -47,14 +51,21 @@ class Ttl:
 
 def ttl(length: str, clock: str = "event") -> Ttl:
     """A time to live: `ttl("1 day")`, `ttl("90 s", clock="processing")`."""
-    found = _DURATION.fullmatch(length)
-    if found is None or (found[2] not in _UNITS_MS and found[2] + "s" not in _UNITS_MS):
+    found = _DURATION.fullmatch(str(length))
+    unit_ms = None if found is None else _unit_ms(found[2])
+    if found is None or unit_ms is None:
         raise Invalid(f"ttl {length!r}", "is not a length of time", "write '90 s' or '1 day'")
-    unit = _UNITS_MS.get(found[2]) or _UNITS_MS[found[2] + "s"]
-    length_ms = int(float(found[1]) * unit)
+    length_ms = round(Decimal(found[1]) * unit_ms)
     if length_ms <= 0:
         raise Invalid(f"ttl {length!r}", "is over before it begins", "make it longer")
+    if length_ms > TTL_MS_MAX:
+        raise Invalid(f"ttl {length!r}", "is longer than a hundred years", "leave it out")
     return Ttl(length_ms, by_clock(clock))
+
+
+def _unit_ms(word: str) -> int | None:
+    """A unit, or several of it. Never `m`, which could be minutes or milliseconds."""
+    return _UNITS_MS.get(word) or _UNITS_MS.get(word.removesuffix("s"))
 
 
 def by_clock(name: str) -> StateClock:
@@ -84,7 +95,11 @@ class StateSpec:
 
     def description(self) -> Description:
         """What is stored about it, to be compared by whoever reads its entries later."""
-        found: Description = {"kind": self.kind, "ttl": self.ttl is not None}
+        found: Description = {"kind": self.kind, "clock": None}
+        if self.kind == "timer":
+            found["clock"] = self.clock.value
+        elif self.ttl is not None:
+            found["clock"] = self.ttl.clock.value
         if self.kind != "timer":
             found["value"] = describe(self.value_type, self.where)
         if self.kind == "map":
@@ -94,7 +109,14 @@ class StateSpec:
 
 def declared(function: Callable[..., Any]) -> list[StateSpec]:
     """The states that a function declares by its parameters, in their order."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise Invalid(
+            f"function {getattr(function, '__name__', function)!r}",
+            f"has an annotation that cannot be read ({error})",
+            "import what it names, at the top of the module",
+        ) from error
     parameters = inspect.signature(function).parameters
     specs = [_spec(name, hints[name]) for name in parameters if name in hints]
     return [spec for spec in specs if spec is not None]
@@ -120,12 +142,16 @@ def _spec(name: str, hint: Any) -> StateSpec | None:
         next((extra for extra in extras if isinstance(extra, Ttl)), None),
         next((extra for extra in extras if isinstance(extra, StateClock)), StateClock.EVENT),
     )
+    if spec.kind != "timer" and any(isinstance(extra, StateClock) for extra in extras):
+        raise Invalid(spec.where, "is no Timer but has a clock", "give the clock to its ttl(...)")
     return _checked(spec)
 
 
 def _checked(spec: StateSpec) -> StateSpec:
     spec.description()
-    if spec.kind == "map" and (typing.get_origin(spec.key_type) or spec.key_type) not in KEY_TYPES:
+    if spec.kind != "timer":
+        Codec[Any](spec.value_type, spec.where)
+    if spec.kind == "map" and not _has_order(spec.key_type):
         raise Invalid(
             spec.where,
             f"is a Map with {spell_type(spec.key_type)} as its key, which has no order",
@@ -134,6 +160,13 @@ def _checked(spec: StateSpec) -> StateSpec:
     if spec.kind == "timer" and spec.ttl is not None:
         raise Invalid(spec.where, "is a Timer with a time to live", "cancel the timer instead")
     return spec
+
+
+def _has_order(kind: Any) -> bool:
+    parts = [part for part in typing.get_args(kind) if part is not Ellipsis]
+    if typing.get_origin(kind) is tuple:
+        return all(_has_order(part) for part in parts)
+    return kind in KEY_TYPES
 
 
 def _how(kind: type) -> str:
@@ -160,14 +193,17 @@ def check_schemas(stored: Mapping[str, Description], specs: list[StateSpec], ope
 def _flaw(old: Description, new: Description) -> str | None:
     if old["kind"] != new["kind"]:
         return "another kind of state"
-    if old["ttl"] != new["ttl"]:
-        return "entries with and without a time to live are written differently"
-    flaws = (flaw_between(old[part], new[part]) for part in ("key", "value") if part in new)
-    return next((flaw for flaw in flaws if flaw is not None), None)
+    if old["clock"] != new["clock"]:
+        return "what is stored goes by the clock it was written with"
+    if "key" in new and old["key"] != new["key"]:
+        return "its keys are found by the very bytes they were written as"
+    return flaw_between(old["value"], new["value"]) if "value" in new else None
 
 
 def _spell(description: Description) -> str:
     inside = [spell(description[part]) for part in ("key", "value") if part in description]
-    ending = " with a time to live" if description["ttl"] else ""
-    name = description["kind"].capitalize()
-    return f"{name}[{', '.join(inside)}]{ending}" if inside else f"{name}{ending}"
+    name, clock = description["kind"].capitalize(), description["clock"]
+    if not inside:
+        return f"{name} by {clock} time"
+    ending = "" if clock is None else f" with a time to live by {clock} time"
+    return f"{name}[{', '.join(inside)}]{ending}"

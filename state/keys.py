@@ -88,16 +88,27 @@ def _encode_float(key: float) -> bytes:
 
 
 def _encode_str(key: str) -> bytes:
-    return _STR + key.encode().replace(b"\0", b"\0\xff") + _END
+    try:
+        return _STR + _escaped(key.encode()) + _END
+    except UnicodeEncodeError as error:
+        raise Invalid(f"key {key[:40]!a}", "is not Unicode", "repair such rows first") from error
 
 
 def _encode_bytes(key: bytes) -> bytes:
-    return _BYTES + key.replace(b"\0", b"\0\xff") + _END
+    return _BYTES + _escaped(key) + _END
+
+
+def _escaped(raw: bytes) -> bytes:
+    """Without a zero inside: only so is the zero at the end the end, whatever follows it."""
+    return raw.replace(b"\1", b"\1\2").replace(b"\0", b"\1\1")
 
 
 def _encode_datetime(key: datetime) -> bytes:
     tag = _NAIVE if key.tzinfo is None else _AWARE
-    plain = key if key.tzinfo is None else key.astimezone(UTC).replace(tzinfo=None)
+    try:
+        plain = key if key.tzinfo is None else key.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise Invalid(f"key {key}", "is out of range in UTC", "repair such rows first") from error
     return tag + _U64.pack((plain - _EPOCH) // _MICROSECOND + _SIGN)
 
 
@@ -109,11 +120,15 @@ def _encode_decimal(key: Decimal) -> bytes:
     """Sign, then magnitude, then digits; all of it inverted for negative numbers."""
     if not key.is_finite():
         raise Invalid(f"key {key}", "is not a number", "filter such rows out before keying")
-    sign, digits, exponent = key.normalize().as_tuple()
+    sign, digits, _ = key.as_tuple()
     if not any(digits):
         return _DECIMAL + b"\x01"
-    magnitude = int(exponent) + len(digits) + _EXPONENT_BIAS
-    body = magnitude.to_bytes(4, "big") + bytes(digit + 1 for digit in digits) + _END
+    magnitude = key.adjusted() + 1 + _EXPONENT_BIAS
+    if not 0 <= magnitude < 2 * _EXPONENT_BIAS:
+        raise Invalid(f"key {key}", "is out of range", "use a str as the key")
+    # Not normalize(), which would round to the precision of the context.
+    figures = bytes(digit + 1 for digit in digits).rstrip(b"\1")
+    body = magnitude.to_bytes(4, "big") + figures + _END
     return _DECIMAL + (b"\x00" + _inverted(body) if sign else b"\x02" + body)
 
 
@@ -140,12 +155,8 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def _decode_escaped(encoded: bytes, start: int) -> tuple[bytes, int]:
-    end = start
-    while True:
-        end = encoded.index(_END, end)
-        if encoded[end + 1 : end + 2] != b"\xff":
-            return encoded[start:end].replace(b"\0\xff", b"\0"), end + 1
-        end += 2
+    end = encoded.index(_END, start)
+    return encoded[start:end].replace(b"\1\1", b"\0").replace(b"\1\2", b"\1"), end + 1
 
 
 def _decode_u64(encoded: bytes, start: int) -> tuple[int, int]:

@@ -5,11 +5,11 @@ them from key to key. What they do is only reading and changing entries of the o
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import Invalid
-from penstock.state.keys import decode_key, encode_key
+from penstock.state.keys import decode_key
 from penstock.state.layout import TIMER, after_prefix, section_prefix, time_bytes, time_from
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 INDEX_BYTES = 8
 _FIRST = bytes(INDEX_BYTES)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+TIME_MS_MAX = 1 << 62
+"""Some hundred million years: a number beyond it is not in milliseconds."""
 
 
 class Value(Generic[T]):
@@ -32,8 +36,7 @@ class Value(Generic[T]):
 
     def get(self, default: Any = None) -> Any:
         """The value, or `default` if there is none."""
-        found = self._cell.read(b"")
-        return default if found is None else found
+        return self._cell.read(b"", default)
 
     def set(self, value: T) -> None:
         """Change the value."""
@@ -52,24 +55,26 @@ class Map(Generic[K, V]):
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value of `key`, or `default`."""
-        found = self._cell.read(encode_key(key))
-        return default if found is None else found
+        return self._cell.read(self._cell.place(key), default)
 
     def set(self, key: K, value: V) -> None:
         """Change the value of `key`."""
-        self._cell.write_scoped(encode_key(key), value)
+        self._cell.write_scoped(self._cell.place(key), value)
 
     def remove(self, key: K) -> None:
         """Remove `key`; no error if it is not there."""
-        self._cell.remove_scoped(encode_key(key))
+        self._cell.remove_scoped(self._cell.place(key))
 
     def __contains__(self, key: K) -> bool:
-        return self._cell.read(encode_key(key)) is not None
+        return self._cell.read_raw(self._cell.place(key)) is not None
 
     def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[K, V]]:
-        """Keys and values in order, from `start` up to, not including, `stop`."""
-        low = b"" if start is None else encode_key(start)
-        high = None if stop is None else encode_key(stop)
+        """Keys and values in order, from `start` up to, not including, `stop`.
+
+        Where the keys are tuples, a shorter tuple stands before all that begin with it.
+        """
+        low = b"" if start is None else self._cell.bound(start)
+        high = None if stop is None else self._cell.bound(stop)
         for sub, value in self._cell.scan(low, high):
             yield decode_key(sub)[0], value
 
@@ -93,13 +98,15 @@ class List(Generic[T]):
         self.extend((value,))
 
     def extend(self, values: Iterable[T]) -> None:
-        """Add several values at the end."""
-        number = int.from_bytes(self._cell.read_raw(b"") or b"\0", "big")
-        for value in values:
-            number += 1
-            self._cell.write_scoped(number.to_bytes(INDEX_BYTES, "big"), value)
+        """Add several values at the end: all of them, or none if one is refused."""
+        last = int.from_bytes(self._cell.read_raw(b"") or b"\0", "big")
+        bodies = [self._cell.encode(value) for value in values]
+        for number, body in enumerate(bodies, last + 1):
+            self._cell.write_raw(number.to_bytes(INDEX_BYTES, "big"), body)
         # The number of the last one ever appended stands before them all, under the empty key.
-        self._cell.write_raw(b"", number.to_bytes(INDEX_BYTES, "big"))
+        # Written last, it has the newest stamp, so it expires with the last of them.
+        if bodies:
+            self._cell.write_raw(b"", (last + len(bodies)).to_bytes(INDEX_BYTES, "big"))
 
     def __iter__(self) -> Iterator[T]:
         return (value for _, value in self._cell.scan(_FIRST, None))
@@ -142,11 +149,16 @@ class Timer:
 
 
 def _ms(at: datetime | int) -> int:
-    if isinstance(at, int):
-        return at
-    if at.tzinfo is None:
+    if isinstance(at, datetime) and at.tzinfo is None:
         raise Invalid(f"timer at {at}", "has no time zone", "use datetime(..., tzinfo=UTC)")
-    return int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    at_ms = (at - _EPOCH) // _MILLISECOND if isinstance(at, datetime) else at
+    if not isinstance(at_ms, int) or abs(at_ms) > TIME_MS_MAX:
+        raise Invalid(
+            f"timer at {at!r}",
+            "is no moment",
+            "use a datetime with a zone, or whole milliseconds since 1970",
+        )
+    return at_ms
 
 
 def timer_prefix(group: int, clock_byte: bytes) -> bytes:

@@ -45,6 +45,11 @@ class Overlay:
             self._fetched[key] = self._committed.get(key)
         return self._fetched[key]
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of many keys, with one request for those that are not known yet."""
+        self.prefetch([k for k in keys if k not in self.changes and k not in self._fetched])
+        return [self.get(key) for key in keys]
+
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change a value, or remove it. What is set back to what is committed is no change."""
         if key in self._fetched and self._fetched[key] == value:

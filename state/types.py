@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.errors import Invalid
 
-__all__ = ["Description", "describe", "flaw_between", "spell", "spell_type"]
+__all__ = ["Description", "describe", "flaw_between", "holds", "spell", "spell_type"]
 
 Description = dict[str, Any]
 """What a type is, in JSON: {"is": "int"}, {"is": "list", "of": {...}}, and so on."""
@@ -34,23 +34,26 @@ _PLAIN: dict[Any, str] = {
 }
 
 
-def describe(kind: Any, where: str) -> Description:
-    """The description of a type; `Invalid`, naming `where`, if state cannot hold it."""
+def describe(kind: Any, where: str, inside: tuple[Any, ...] = ()) -> Description:
+    """The description of a type; `Invalid`, naming `where`, if state cannot hold it.
+
+    `inside` are the records it is a part of.
+    """
     if kind in _PLAIN:
         return {"is": _PLAIN[kind]}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _describe_union(arguments, where)
+        return _describe_union(arguments, where, inside)
     if origin is list and arguments:
-        return {"is": "list", "of": describe(arguments[0], where)}
+        return {"is": "list", "of": describe(arguments[0], where, inside)}
     if origin is dict and arguments:
-        return {"is": "dict", "of": [describe(each, where) for each in arguments]}
+        return {"is": "dict", "of": [describe(each, where, inside) for each in arguments]}
     if origin is tuple and arguments:
-        return _describe_tuple(arguments, where)
+        return _describe_tuple(arguments, where, inside)
     if isinstance(kind, type) and (
         dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
     ):
-        return _describe_record(kind, where)
+        return _describe_record(kind, where, inside)
     raise Invalid(
         where,
         f"is declared with {spell_type(kind)}, which state cannot hold",
@@ -59,36 +62,44 @@ def describe(kind: Any, where: str) -> Description:
     )
 
 
-def _describe_union(arguments: tuple[Any, ...], where: str) -> Description:
-    some = [each for each in arguments if each is not type(None)]
-    if len(some) == 1:
-        return {"is": "optional", "of": describe(some[0], where)}
-    return {"is": "union", "of": [describe(each, where) for each in arguments]}
+def _describe_union(arguments: tuple[Any, ...], where: str, inside: tuple[Any, ...]) -> Description:
+    some = [describe(each, where, inside) for each in arguments if each is not type(None)]
+    one = some[0] if len(some) == 1 else {"is": "union", "of": some}
+    return one if len(some) == len(arguments) else {"is": "optional", "of": one}
 
 
-def _describe_tuple(arguments: tuple[Any, ...], where: str) -> Description:
+def _describe_tuple(arguments: tuple[Any, ...], where: str, inside: tuple[Any, ...]) -> Description:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return {"is": "list", "of": describe(arguments[0], where)}
-    return {"is": "tuple", "of": [describe(each, where) for each in arguments]}
+        return {"is": "list", "of": describe(arguments[0], where, inside)}
+    return {"is": "tuple", "of": [describe(each, where, inside) for each in arguments]}
 
 
-def _describe_record(kind: type, where: str) -> Description:
+def _describe_record(kind: type, where: str, inside: tuple[Any, ...]) -> Description:
+    if kind in inside:
+        raise Invalid(where, f"holds {kind.__name__} inside itself", "store a list of them")
     fields = [
         {
             "name": field.encode_name,
-            "type": describe(field.type, f"{where}, field {field.name}"),
+            "type": describe(field.type, f"{where}, field {field.name}", (*inside, kind)),
             "required": field.required,
         }
         for field in _fields(kind, where)
     ]
-    return {"is": "record", "name": kind.__name__, "fields": fields}
+    tag = kind.__struct_config__.tag if issubclass(kind, msgspec.Struct) else None
+    tagged = {} if tag is None else {"tag": tag}
+    return {"is": "record", "name": kind.__name__, "fields": fields, **tagged}
 
 
 def _fields(kind: type, where: str) -> tuple[Any, ...]:
-    found = msgspec.inspect.type_info(kind)
+    try:
+        hints = typing.get_type_hints(kind)
+        found = msgspec.inspect.type_info(kind)
+    except (NameError, TypeError) as error:
+        raise Invalid(
+            where, f"holds {kind.__name__}, which cannot be read ({error})", "repair its fields"
+        ) from error
     if getattr(found, "array_like", False):
         raise Invalid(where, f"holds {kind.__name__}, an array_like Struct", "store it by name")
-    hints = typing.get_type_hints(kind)
     return tuple(_Field(f.name, f.encode_name, hints[f.name], f.required) for f in found.fields)  # type: ignore[attr-defined]
 
 
@@ -98,6 +109,14 @@ class _Field:
     encode_name: str
     type: Any
     required: bool
+
+
+def holds(description: Description, kinds: frozenset[str]) -> bool:
+    """Whether one of those kinds is somewhere in a type."""
+    of = description.get("of", [])
+    parts = [*(of if isinstance(of, list) else [of])]
+    parts += [field["type"] for field in description.get("fields", [])]
+    return description["is"] in kinds or any(holds(part, kinds) for part in parts)
 
 
 def spell_type(kind: Any) -> str:
@@ -142,6 +161,8 @@ def _flaw_between_parts(old: Description, new: Description) -> str | None:
 
 
 def _flaw_between_records(old: Description, new: Description) -> str | None:
+    if old.get("tag") != new.get("tag"):
+        return f"{old['name']} was stored with another tag"
     before = {field["name"]: field for field in old["fields"]}
     after = {field["name"]: field for field in new["fields"]}
     for name, field in before.items():

@@ -4,6 +4,8 @@ What does not fit its declaration is refused when it is set, where the user's co
 the stack, and not by whoever reads it a month later. Nothing is ever pickled.
 """
 
+import types
+import typing
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,13 +14,17 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from penstock.errors import Corrupt, Invalid
-from penstock.state.types import Description, describe, spell
+from penstock.state.keys import encode_key
+from penstock.state.types import Description, describe, holds, spell
 
-__all__ = ["VALUE_BYTES_MAX", "Codec"]
+__all__ = ["VALUE_BYTES_MAX", "Codec", "MapKeys"]
 
 VALUE_BYTES_MAX = 64 << 20
 _EXACT = (int, float, str, bytes, bool, datetime, date, Decimal)
 """Types whose values need no second look: the class says it all."""
+_SPELT = (datetime, date, Decimal, bytes)
+"""Types that msgspec would also read from a str or a number."""
+_UNFIT = (msgspec.MsgspecError, TypeError, OverflowError, ValueError, RecursionError)
 
 T = TypeVar("T")
 
@@ -31,16 +37,18 @@ class Codec(Generic[T]):
         self.description: Description = describe(kind, where)
         self._kind = kind
         self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-        self._decode: Callable[[bytes], T] = msgspec.msgpack.Decoder(kind).decode
+        self._decode: Callable[[bytes], T] = _decoder(kind, where)
         self._exact = kind if kind in _EXACT else None
+        self._record = isinstance(kind, type) and self._exact is None
+        self._spelt = holds(self.description, frozenset({"datetime", "date", "decimal"}))
 
     def encode(self, value: T) -> bytes:
         """The bytes of a value, or `Invalid` if it is not of the declared type."""
         try:
             encoded = self._encode(value)
             if type(value) is not self._exact:
-                self._decode(encoded)  # a wrong value must not get in, however deep it sits
-        except (msgspec.MsgspecError, TypeError, OverflowError, ValueError) as error:
+                self._check(value, encoded)
+        except _UNFIT as error:
             raise self._refused(value, str(error)) from error
         if len(encoded) > VALUE_BYTES_MAX:
             raise self._refused(value, f"takes {len(encoded)} bytes, of {VALUE_BYTES_MAX} allowed")
@@ -57,9 +65,62 @@ class Codec(Generic[T]):
                 "restore this partition; if it stays so, the schema on the store is wrong",
             ) from error
 
+    def _check(self, value: T, encoded: bytes) -> None:
+        """A wrong value must not get in, however deep it sits."""
+        if self._record and type(value) is not self._kind:
+            raise TypeError("not the class itself")
+        if self._spelt:
+            _fitted(value, self._kind)
+        else:
+            self._decode(encoded)
+
     def _refused(self, value: object, why: str) -> Invalid:
-        return Invalid(
-            self.where,
-            f"was given {str(value)[:60]!r} of type {type(value).__name__} ({why})",
-            f"give it a {spell(self.description)}",
-        )
+        return _refusal(self.where, value, why, self.description)
+
+
+class MapKeys:
+    """How a map's own keys become bytes: of the declared type, so 1 and 1.0 are one key."""
+
+    def __init__(self, kind: Any, where: str) -> None:
+        self._kind = kind
+        self._where = where
+        self._description = describe(kind, where)
+
+    def encode(self, key: Any) -> bytes:
+        """The bytes of a key, or `Invalid` if it is not of the declared type."""
+        return encode_key(key if type(key) is self._kind else self._fitted(key, self._kind))
+
+    def encode_bound(self, bound: Any) -> bytes:
+        """Where a scan begins or ends; for tuples, the first few parts are enough."""
+        parts = typing.get_args(self._kind)
+        if isinstance(bound, tuple) and Ellipsis not in parts and len(bound) < len(parts):
+            shorter = types.GenericAlias(tuple, parts[: len(bound)])
+            return encode_key(self._fitted(bound, shorter))
+        return self.encode(bound)
+
+    def _fitted(self, key: Any, kind: Any) -> Any:
+        try:
+            return _fitted(key, kind)
+        except _UNFIT as error:
+            raise _refusal(f"key of {self._where}", key, str(error), self._description) from error
+
+
+def _fitted(value: Any, kind: Any) -> Any:
+    """The value as exactly that type: an int becomes a float, a str never becomes a date."""
+    plain = msgspec.to_builtins(value, builtin_types=_SPELT)
+    return msgspec.convert(plain, kind, builtin_types=_SPELT)
+
+
+def _decoder(kind: Any, where: str) -> Callable[[bytes], Any]:
+    try:
+        return msgspec.msgpack.Decoder(kind).decode
+    except TypeError as error:
+        raise Invalid(where, f"cannot be told apart when read ({error})", "use a record") from error
+
+
+def _refusal(where: str, value: object, why: str, description: Description) -> Invalid:
+    return Invalid(
+        where,
+        f"was given {str(value)[:60]!r} of type {type(value).__name__} ({why})",
+        f"give it a {spell(description)}",
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import Invalid
 from penstock.state.database import PartitionDatabase
 from penstock.state.declare import StateClock, StateSpec, check_schemas
 from penstock.state.delta import DeltaFile, Marker, write_delta
@@ -28,7 +29,7 @@ from penstock.state.layout import (
 )
 from penstock.state.overlay import Overlay
 from penstock.state.settings import StateSettings
-from penstock.state.values import Codec
+from penstock.state.values import Codec, MapKeys
 
 __all__ = ["Cell", "Due", "EpochTimes", "Workspace"]
 
@@ -131,6 +132,8 @@ class Workspace:
         ]
         for due in sorted(found, key=lambda due: (due.at_ms, encode_key(due.key), due.state)):
             self.bind(due.group, encode_key(due.key))
+            if self._cells[due.state].was_removed(time_bytes(due.at_ms)):
+                continue  # cancelled by what an earlier one set off
             self.states[due.state].cancel(due.at_ms)
             yield due
 
@@ -148,7 +151,9 @@ class Workspace:
         start, stop = timer_range(group, _CLOCK_BYTES[clock], now_ms)
         for entry, _ in self.overlay.scan(section_prefix(group, TIMER), start, stop):
             key, end = decode_key(entry, len(start) + _TIME_BYTES)
-            yield Due(time_from(entry, len(start)), group, key, self._names[entry[end]])
+            name = self._names[entry[end]]
+            if name in self._cells:  # those of a state nobody declares any more wait for its return
+                yield Due(time_from(entry, len(start)), group, key, name)
 
     def _expire(self, cell: "Cell", group: int) -> int:
         now_ms = self.times.now_ms(cell.ttl_clock)
@@ -176,6 +181,7 @@ class Cell:
         self._codec: Codec[Any] | None = (
             None if spec.kind == "timer" else Codec(spec.value_type, spec.where)
         )
+        self._keys = MapKeys(spec.key_type, spec.where) if spec.kind == "map" else None
         self._skip = 0 if spec.ttl is None else _TIME_BYTES
 
     @property
@@ -183,32 +189,52 @@ class Cell:
         """The clock its entries age by."""
         return StateClock.EVENT if self.spec.ttl is None else self.spec.ttl.clock
 
-    def read(self, sub: bytes) -> Any:
-        """The value under `sub`, or None."""
+    def place(self, key: Any) -> bytes:
+        """Where a map keeps the value of `key`."""
+        assert self._keys is not None
+        return self._keys.encode(key)
+
+    def bound(self, key: Any) -> bytes:
+        """Where a scan of a map begins or ends."""
+        assert self._keys is not None
+        return self._keys.encode_bound(key)
+
+    def read(self, sub: bytes, default: Any) -> Any:
+        """The value under `sub`, or `default`."""
+        assert self._codec is not None
         raw = self._overlay.get(self._space.prefix + self.number + sub)
-        return None if raw is None or self._codec is None else self._codec.decode(raw[self._skip :])
+        return default if raw is None else self._codec.decode(raw[self._skip :])
 
     def read_raw(self, sub: bytes) -> bytes | None:
-        """What is stored under `sub`, as it is."""
-        return self._overlay.get(self._space.prefix + self.number + sub)
+        """What is stored under `sub`, as it is, or None."""
+        raw = self._overlay.get(self._space.prefix + self.number + sub)
+        return None if raw is None else raw[self._skip :]
+
+    def was_removed(self, sub: bytes) -> bool:
+        """Whether this attempt has removed what was under `sub`."""
+        return self._overlay.changes.get(self._space.prefix + self.number + sub, b"") is None
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a value, without writing it."""
+        assert self._codec is not None
+        return self._codec.encode(value)
 
     def write(self, sub: bytes, value: Any) -> None:
         """Change a value that is never scanned."""
         assert self._codec is not None
         key = self._space.prefix + self.number + sub
-        self._overlay.put(key, self._stamped(key) + self._codec.encode(value))
+        encoded = self._codec.encode(value)  # first: what is refused leaves no trace
+        self._overlay.put(key, self._stamped(key) + encoded)
 
     def write_scoped(self, sub: bytes, value: Any) -> None:
         """Change a value that scans must find."""
-        assert self._codec is not None
-        key = self._space.prefix + self.number + sub
-        body = self._stamped(key) + self._codec.encode(value)
-        self._overlay.put_scoped(self._space.prefix, key, body)
+        self.write_raw(sub, self.encode(value))
 
     def write_raw(self, sub: bytes, body: bytes | None) -> None:
-        """Change an entry without a value."""
+        """Change an entry that scans must find, given its bytes; None removes it."""
         key = self._space.prefix + self.number + sub
-        self._overlay.put_scoped(self._space.prefix, key, body)
+        stamped = None if body is None else self._stamped(key) + body
+        self._overlay.put_scoped(self._space.prefix, key, stamped)
 
     def write_index(self, section: bytes, place: bytes, body: bytes | None) -> None:
         """Change an entry of an index that is ordered by something else than the key."""
@@ -249,7 +275,10 @@ class Cell:
             yield entry[len(prefix) :], raw
 
     def expire(self, group: int, entry: bytes, now_ms: int) -> int:
-        """Remove an entry whose index says its time is over, unless it was written since."""
+        """Remove an entry whose index says its time is over, unless it lives longer now.
+
+        It was written since, or its state was given a longer time to live.
+        """
         raw = self._overlay.get(entry)
         if raw is None or self.spec.ttl is None:
             return 0
@@ -261,9 +290,13 @@ class Cell:
             self._index(group, entry, now_ms)
             return 0
         if stamp_ms + self.spec.ttl.length_ms > now_ms:
+            index = self._index_key(group, entry, stamp_ms)
+            if self._overlay.get(index) is None:
+                self._index(group, entry, stamp_ms)
             return 0
         self._overlay.put_scoped(entry[:key_end], entry, None)
-        return 1
+        # A list's counter goes with its last element, and is not one.
+        return int(self.spec.kind != "list" or len(entry) > key_end + len(self.number))
 
     def _stamped(self, entry: bytes) -> bytes:
         """What stands before a value with a time to live: when it was written."""
@@ -275,10 +308,15 @@ class Cell:
         return time_bytes(stamp_ms)
 
     def _index(self, group: int, entry: bytes, stamp_ms: int) -> None:
+        scope = section_prefix(group, EXPIRY) + self.number
+        self._overlay.put_scoped(scope, self._index_key(group, entry, stamp_ms), b"")
+
+    def _index_key(self, group: int, entry: bytes, stamp_ms: int) -> bytes:
         assert self.spec.ttl is not None
         expires_ms = stamp_ms if stamp_ms == UNSET_MS else stamp_ms + self.spec.ttl.length_ms
-        scope = section_prefix(group, EXPIRY) + self.number
-        self._overlay.put_scoped(scope, scope + time_bytes(expires_ms) + entry[_HEADER:], b"")
+        return (
+            section_prefix(group, EXPIRY) + self.number + time_bytes(expires_ms) + entry[_HEADER:]
+        )
 
 
 def _read_schemas(body: bytes | None) -> dict[str, _StoredState]:
@@ -289,8 +327,13 @@ def _numbered(stored: dict[str, _StoredState], specs: list[StateSpec]) -> dict[s
     """Every state with a number of its own; one that has had a number keeps it for ever."""
     numbered = dict(stored)
     for spec in specs:
-        used = {state.number for state in numbered.values()}
         known = numbered.get(spec.name)
-        number = known.number if known else next(n for n in range(STATES_MAX) if n not in used)
+        number = known.number if known else len(numbered)
+        if number >= STATES_MAX:
+            raise Invalid(
+                spec.where,
+                f"is one more than the {STATES_MAX} states an operator can ever have had",
+                "use a Map where there are so many",
+            )
         numbered[spec.name] = _StoredState(number, spec.description())
     return numbered

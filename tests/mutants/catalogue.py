@@ -1,7 +1,7 @@
-"""Every planted bug. B1 to B8 and B21 to B23 happened to others; the rest break one rule of ours
+"""Every planted bug. Those with a B happened to others; the rest break one rule of ours
 each, in the way that looks most natural."""
 
-from tests.mutants import collection, commits, leadership, sinks, stores
+from tests.mutants import collection, commits, leadership, partitions, sinks, stores
 
 MUTANTS = (
     *commits.MUTANTS,
@@ -9,4 +9,5 @@ MUTANTS = (
     *leadership.MUTANTS,
     *collection.MUTANTS,
     *sinks.MUTANTS,
+    *partitions.MUTANTS,
 )

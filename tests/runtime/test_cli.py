@@ -146,6 +146,7 @@ def test_fsck_in_json_says_the_same(folder: Path) -> None:
         "size_bytes": 45,
         "pins": 0,
         "wrong": [],
+        "broken_pins": [],
         "clean": True,
     }
 

@@ -1,0 +1,296 @@
+"""Opening a partition's state at exactly the committed version, by the cheapest way that works.
+
+    1. a database on this host whose marker is on the lineage: take in the deltas it lacks
+    2. files of the snapshot kept on this host, and deltas
+    3. files of the snapshot from the store, and deltas
+    4. every delta there ever was, if all of them are still kept
+
+Each is tried when the one before it is missing or fails its check; what was chosen and what it
+cost is reported. A database that is not on the lineage is discarded: it may be ahead by an epoch
+that never became real. One that somebody has open is passed over, never waited for.
+"""
+
+import hashlib
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.manifest import Delta
+from penstock.checkpoint.recovery import Lineage
+from penstock.checkpoint.store import ObjectStore
+from penstock.clock import Clock
+from penstock.errors import Corrupt, Unavailable
+from penstock.ids import Attempt, Epoch, Generation
+from penstock.state.database import PartitionDatabase
+from penstock.state.delta import Marker, sha256_of
+from penstock.state.host import DatabaseFolder, PartitionFolder
+from penstock.state.settings import StateSettings
+
+__all__ = ["Identity", "OpenPartition", "Restore", "Restorer", "Way"]
+
+DOWNLOADS_MAX = 4
+log = logging.getLogger("penstock.restore")
+
+
+class Way(StrEnum):
+    """How a partition's state was brought up."""
+
+    NEW = "there was none yet"
+    LOCAL_DATABASE = "database on this host"
+    LOCAL_FILES = "snapshot files on this host"
+    STORE_FILES = "snapshot files from the store"
+    CHANGELOG = "the whole changelog"
+
+
+@dataclass(slots=True)
+class Restore:
+    """What one opening chose, and what it cost."""
+
+    way: Way = Way.NEW
+    deltas: int = 0
+    downloads: int = 0
+    downloaded_bytes: int = 0
+    discarded: int = 0
+    """Local databases and files that were not what they should be."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose state it is."""
+
+    job: str
+    operator: str
+    partition: int
+    generation: Generation
+
+    def owns(self, marker: Marker) -> bool:
+        """Whether a database with that marker is this partition's."""
+        mine = (self.job, self.operator, self.partition, self.generation)
+        return mine == (marker.job, marker.operator, marker.partition, marker.generation)
+
+
+@dataclass(slots=True)
+class OpenPartition:
+    """A database at a committed version, and the folder it is in."""
+
+    database: PartitionDatabase
+    folder: DatabaseFolder
+    restore: Restore
+
+    def close(self) -> None:
+        """Let go of both."""
+        self.database.close()
+        self.folder.let_go()
+
+    def discard(self) -> None:
+        """Let go of it for good: what was read here was damaged. The next opening restores."""
+        self.database.close()
+        self.folder.discard()
+        self.folder.let_go()
+
+
+@dataclass(slots=True)
+class Restorer:
+    """Opens the partitions of one host."""
+
+    store: ObjectStore
+    settings: StateSettings
+    clock: Clock
+    ways: Counter[Way] = field(default_factory=Counter)
+    """How often each way was taken."""
+
+    def open(
+        self,
+        identity: Identity,
+        lineage: Lineage,
+        folder: PartitionFolder,
+        whole: Callable[[], Lineage | None] = lambda: None,
+    ) -> OpenPartition:
+        """The partition's database at the version `lineage` ends with.
+
+        `whole` finds the lineage without snapshots, from the first epoch on, if it is kept.
+        """
+        started_s = self.clock.monotonic()
+        attempt = _Opening(self.store, self.settings, identity, folder, Restore())
+        opened = attempt.local(lineage) or attempt.rebuilt(lineage, whole)
+        _sweep(folder, lineage)
+        opened.restore.seconds = self.clock.monotonic() - started_s
+        self.ways[opened.restore.way] += 1
+        log.info("%s/%d: %s", identity.operator, identity.partition, opened.restore)
+        return opened
+
+
+@dataclass(slots=True)
+class _Opening:
+    """One opening under way."""
+
+    store: ObjectStore
+    settings: StateSettings
+    identity: Identity
+    folder: PartitionFolder
+    restore: Restore
+
+    def local(self, lineage: Lineage) -> OpenPartition | None:
+        """Way 1: the first database here that can be brought to the version."""
+        for held in self.folder.databases():
+            database = self._open(held)
+            if database is not None:
+                if self._bring_up(database, lineage):
+                    self.restore.way = Way.LOCAL_DATABASE if lineage.version else Way.NEW
+                    return OpenPartition(database, held, self.restore)
+                database.close()
+            self.restore.discarded += 1
+            held.discard()
+            held.let_go()
+        return None
+
+    def rebuilt(self, lineage: Lineage, whole: Callable[[], Lineage | None]) -> OpenPartition:
+        """Ways 2 to 4, in a new folder."""
+        held = self.folder.new_database()
+        try:
+            try:
+                return self._from(lineage, held)
+            except Corrupt as damage:
+                everything = whole()
+                if everything is None or everything == lineage:
+                    raise
+                log.warning("%s; trying the whole changelog", damage)
+                held.discard()
+                opened = self._from(everything, held)
+                self.restore.way = Way.CHANGELOG
+                return opened
+        except BaseException:
+            held.discard()
+            held.let_go()
+            raise
+
+    def _open(self, held: DatabaseFolder) -> PartitionDatabase | None:
+        """The database in a folder, or None if it is of no use."""
+        try:
+            return PartitionDatabase(held.path, self.settings)
+        except (Corrupt, Unavailable) as useless:
+            log.warning("discarded: %s", useless)
+            return None
+
+    def _bring_up(self, database: PartitionDatabase, lineage: Lineage) -> bool:
+        """Take in what the database lacks; False if it is not on the lineage."""
+        missing = _missing(database.marker, self.identity, lineage)
+        if missing is None:
+            return False
+        try:
+            self._ingest(database, missing)
+        except Corrupt as damage:
+            log.warning("%s", damage)
+            return False
+        return _is_at(database, lineage)
+
+    def _from(self, lineage: Lineage, held: DatabaseFolder) -> OpenPartition:
+        """Lay the files, open them, take in the deltas."""
+        self._lay(lineage, held.path)
+        database = PartitionDatabase(held.path, self.settings)
+        try:
+            self._ingest(database, lineage.deltas)
+            if not _is_at(database, lineage):
+                raise Corrupt(
+                    f"database {held.path.name}",
+                    f"is at {database.marker} after a restore to {lineage.version}",
+                    "restore an older epoch, and report this",
+                )
+        except BaseException:
+            database.close()
+            raise
+        return OpenPartition(database, held, self.restore)
+
+    def _lay(self, lineage: Lineage, path: Path) -> None:
+        """Put the snapshot's files where a database expects them."""
+        path.mkdir(parents=True, exist_ok=True)
+        before = self.restore.downloads
+        with ThreadPoolExecutor(DOWNLOADS_MAX) as pool:
+            copies = [pool.submit(self._copy, file.ref, path / file.name) for file in lineage.files]
+            for copy in copies:
+                copy.result()
+        if lineage.files:
+            fetched = self.restore.downloads > before
+            self.restore.way = Way.STORE_FILES if fetched else Way.LOCAL_FILES
+        else:
+            self.restore.way = Way.CHANGELOG if lineage.deltas else Way.NEW
+
+    def _copy(self, ref: Ref, target: Path) -> None:
+        cached = self.folder.file(ref.sha256)
+        self._fetch(ref, cached)
+        if target.suffix == ".sst":
+            target.hardlink_to(cached)  # the database never changes a file, it only adds some
+        else:
+            shutil.copyfile(cached, target)
+
+    def _ingest(self, database: PartitionDatabase, deltas: Sequence[tuple[Epoch, Delta]]) -> None:
+        paths: list[Path] = []
+        for epoch, delta in deltas:
+            path = self.folder.delta(epoch, delta.attempt)
+            self._fetch(delta.ref, path)
+            paths.append(path)
+        database.ingest(paths)
+        self.restore.deltas += len(paths)
+
+    def _fetch(self, ref: Ref, path: Path) -> None:
+        """Have the object `ref` names at `path`, verified, from here or from the store."""
+        if path.exists():
+            if sha256_of(path) == ref.sha256:
+                return
+            self.restore.discarded += 1
+            path.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{self.folder.chance.unique()}.part")
+        try:
+            self._download(ref, partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _download(self, ref: Ref, path: Path) -> None:
+        with path.open("w+b") as target:
+            if not self.store.download(ref.key, target):
+                raise Corrupt(ref.key, "is missing", "restore it from a copy or an older epoch")
+            target.seek(0)
+            found = hashlib.file_digest(target, "sha256").hexdigest()
+        verify(ref, found, path.stat().st_size)
+        self.restore.downloads += 1
+        self.restore.downloaded_bytes += ref.size_bytes
+
+
+def _sweep(folder: PartitionFolder, lineage: Lineage) -> None:
+    """Forget cached deltas and files that this lineage has left behind."""
+    if lineage.version is not None:
+        deltas = {folder.delta(epoch, delta.attempt) for epoch, delta in lineage.deltas}
+        files = {folder.file(file.ref.sha256) for file in lineage.files}
+        folder.keep_only(deltas, files, lineage.version[0])
+
+
+def _missing(
+    marker: Marker | None, identity: Identity, lineage: Lineage
+) -> Sequence[tuple[Epoch, Delta]] | None:
+    """The deltas a database with that marker lacks; None if it is not on the lineage."""
+    if marker is None:
+        return lineage.deltas if not lineage.files else None
+    if not identity.owns(marker):
+        return None
+    at = (marker.epoch, marker.attempt)
+    if at == lineage.files_at:
+        return lineage.deltas
+    for number, (epoch, delta) in enumerate(lineage.deltas):
+        if (epoch, delta.attempt) == at:
+            return lineage.deltas[number + 1 :]
+    return None
+
+
+def _is_at(database: PartitionDatabase, lineage: Lineage) -> bool:
+    marker = database.marker
+    at: tuple[Epoch, Attempt] | None = None if marker is None else (marker.epoch, marker.attempt)
+    return at == lineage.version

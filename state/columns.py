@@ -1,0 +1,463 @@
+"""The vectorised view of a state: columns in, columns out, never a Python object per key.
+
+RocksDB is asked for one value at a time, and each comes back as an object. So entries are kept
+by the page: all those of a key group whose hashes lie in one range are one entry of RocksDB,
+
+    01 group(2) 01 f0 state(1) 00             the head: how many pages and entries, of which types
+    01 group(2) 01 f0 state(1) 01 start(6)    a page: its keys packed, then its values packed
+
+beside the group's other entries, so they are moved with it; no encoded key begins with f0. A
+key's *place* is its group and 48 bits of its hash, in one number: whoever sorts by place has
+sorted by group, by page and within the page. A group has a power of two of pages, each named by
+its first place; it doubles when the mean page would exceed `PAGE_BYTES`. The order within a page
+is that of place, then key: the same calls make the same bytes, on every host.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import Corrupt, Invalid
+from penstock.state.layout import DATA, GROUPS_MAX, section_prefix
+from penstock.state.overlay import Overlay
+
+__all__ = ["KEY_WIDTH_MAX", "PAGE_BYTES", "VALUE_WIDTH_MAX", "Columns"]
+
+PAGE_BYTES = 32 << 10
+"""What a page holds at most, on average. The largest does not count: keys with one hash, which
+no number of pages would part, make one page long and do not multiply all of them."""
+
+PIECE_ENTRIES = 1 << 16
+DEPTH_MAX = 24
+KEY_WIDTH_MAX = 256
+VALUE_WIDTH_MAX = 4096
+
+_PAGES, _HEAD, _PAGE = b"\xf0", b"\x00", b"\x01"
+_HASH_BITS = 48
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Dtype = np.dtype[Any]
+Array = NDArray[Any]
+Packed = NDArray[np.void]
+"""Fixed-width bytes, one item per key."""
+Groups = NDArray[np.uint16]
+Places = NDArray[np.uint64]
+Indices = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Entries in the order of their places."""
+
+    places: Places
+    keys: Packed
+    values: Packed
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def at(self, which: Indices | Mask) -> "_Rows":
+        """Some of them, in that order."""
+        return _Rows(self.places[which], self.keys[which], self.values[which])
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    """What a key group knows about its pages."""
+
+    depth: int
+    """There are two to this power of pages."""
+    entries: int
+    key: str
+    value: str
+
+
+class Columns:
+    """One state of fixed-width keys and values, for whole batches, over one overlay."""
+
+    def __init__(self, overlay: Overlay, name: str, number: int, key: Any, value: Any) -> None:
+        self._overlay = overlay
+        self._where = f"state {name!r}"
+        self._prefix = _PAGES + bytes([number])
+        self._key = _declared(self._where, "key", key, KEY_WIDTH_MAX)
+        self._value = _declared(self._where, "value", value, VALUE_WIDTH_MAX)
+        if self._key.kind not in "iuSV" or self._key.subdtype or self._key.names:
+            raise Invalid(self._where, f"has {_spell(self._key)} as its key", "use int64 or S16")
+        self._packed_key = np.dtype(f"V{self._key.itemsize}")
+        self._packed_value = np.dtype(f"V{self._value.itemsize}")
+
+    def get_many(self, keys: Any, groups: Any) -> tuple[Array, Mask]:
+        """The values of `keys`, zero where there is none, and for each whether there is one."""
+        packed, numbers = self._batch(keys, groups)
+        depths = _depths(self._heads(numbers))
+        values, found = np.zeros(len(packed), self._packed_value), np.zeros(len(packed), np.bool_)
+        for taken, places in _pieces(packed, numbers):
+            stored = self._load(_pages(places, depths))
+            at, hit = _match(stored, places, packed[taken])
+            hits = taken[hit]
+            values[hits] = stored.values[at[hit]]
+            found[hits] = True
+        return values.view(self._value.base).reshape(len(values), *self._value.shape), found
+
+    def put_many(self, keys: Any, values: Any, groups: Any) -> None:
+        """Set the value of each key; of a key that comes more than once, the last one counts."""
+        packed, numbers = self._batch(keys, groups)
+        bodies = self._pack("values", values, self._value)
+        if len(bodies) != len(packed):
+            found = f"was given {len(packed)} keys and {len(bodies)} values"
+            raise Invalid(self._where, found, "give one value for each key")
+        heads = self._heads(numbers)
+        for taken, places in _pieces(packed, numbers):
+            rows = _Rows(places, packed[taken], bodies[taken])
+            self._put(heads, rows.at(_is_last(rows.keys, places)))
+
+    def remove_many(self, keys: Any, groups: Any) -> None:
+        """Remove each key; no error if it is not there."""
+        packed, numbers = self._batch(keys, groups)
+        heads = self._heads(numbers)
+        for taken, places in _pieces(packed, numbers):
+            last = _is_last(packed[taken], places)
+            self._remove(heads, places[last], packed[taken[last]])
+
+    def _put(self, heads: dict[int, _Head], new: _Rows) -> None:
+        pages = _pages(new.places, _depths(heads))
+        stored = self._load(pages)
+        at, hit = _match(stored, new.places, new.keys)
+        resized = self._resized(heads, new.places[~hit], 1)
+        deeper = [group for group, head in resized.items() if head.depth > heads[group].depth]
+        if deeper:  # every page of such a group is parted, also those without a new entry
+            others = [_all_pages(group, heads[group].depth) for group in deeper]
+            pages = np.unique(np.concatenate([pages, *others]))
+            stored = self._load(pages)
+            at, hit = _match(stored, new.places, new.keys)
+        stored.values[at[hit]] = new.values[hit]
+        self._store(pages, _merged(stored, new.at(~hit)), _depths(heads | resized))
+        self._store_heads(resized)
+
+    def _remove(self, heads: dict[int, _Head], places: Places, keys: Packed) -> None:
+        pages = _pages(places, _depths(heads))
+        stored = self._load(pages)
+        at, hit = _match(stored, places, keys)
+        kept = np.ones(len(stored), np.bool_)
+        kept[at[hit]] = False
+        self._store(pages, stored.at(kept), _depths(heads))
+        self._store_heads(self._resized(heads, places[hit], -1))
+
+    def _batch(self, keys: Any, groups: Any) -> tuple[Packed, Groups]:
+        """The keys and their groups, checked."""
+        packed = self._pack("keys", keys, self._key)
+        numbers = _to_numpy(self._where, "key groups", groups)
+        if numbers.shape != packed.shape or numbers.dtype.kind not in "iu":
+            found = f"was given {packed.shape} keys and {numbers.shape} {numbers.dtype} key groups"
+            raise Invalid(self._where, found, "give one uint16 for each key")
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < GROUPS_MAX:
+            found = f"was given key groups from {numbers.min()} to {numbers.max()}"
+            raise Invalid(self._where, found, f"give numbers from 0 to {GROUPS_MAX - 1}")
+        return packed, numbers.astype(np.uint16)
+
+    def _pack(self, what: str, column: Any, declared: Dtype) -> Packed:
+        array = _to_numpy(self._where, what, column)
+        if array.ndim == 0 or not _fits(_whole(array), declared):
+            found = f"was given {_spell(_whole(array))} as {what}"
+            raise Invalid(self._where, found, f"give {_spell(declared)}, as it is declared")
+        return _packed(array, declared)
+
+    def _heads(self, numbers: Groups) -> dict[int, _Head]:
+        """The head of each group in the batch; an empty one for a group without pages."""
+        groups = np.flatnonzero(np.bincount(numbers)).tolist()
+        bodies = self._overlay.get_many([self._head_key(group) for group in groups])
+        return {group: self._head(body) for group, body in zip(groups, bodies, strict=True)}
+
+    def _head(self, body: bytes | None) -> _Head:
+        empty = _Head(0, 0, _spell(self._key), _spell(self._value))
+        head = empty if body is None else msgspec.msgpack.decode(body, type=_Head)
+        if (head.key, head.value) != (empty.key, empty.value):
+            raise Invalid(
+                self._where,
+                f"was {head.value} by {head.key} and is declared as {empty.value} by {empty.key}",
+                "declare it as it was, or give the new one another name and fill it from the old",
+            )
+        return head
+
+    def _resized(self, heads: dict[int, _Head], places: Places, sign: int) -> dict[int, _Head]:
+        """The heads after the entries at `places` have come, or gone."""
+        counts = np.bincount((places >> _HASH_BITS).astype(np.intp))
+        resized = {}
+        for group in np.flatnonzero(counts).tolist():
+            entries = heads[group].entries + sign * int(counts[group])
+            size_bytes = entries * (self._key.itemsize + self._value.itemsize)
+            depth = max(heads[group].depth, _depth_for(size_bytes))
+            resized[group] = msgspec.structs.replace(heads[group], depth=depth, entries=entries)
+        return resized
+
+    def _load(self, pages: Places) -> _Rows:
+        """The entries of some pages, with one request."""
+        width = self._key.itemsize
+        size = width + self._value.itemsize
+        bodies = [body or b"" for body in self._overlay.get_many(self._page_keys(pages))]
+        counts = [len(body) // size for body in bodies]
+        if any(len(body) % size for body in bodies):
+            raise Corrupt(self._where, "has a page with half an entry", "restore this partition")
+        keys, values = [np.empty(0, self._packed_key)], [np.empty(0, self._packed_value)]
+        for body, count in zip(bodies, counts, strict=True):
+            keys.append(np.frombuffer(body, self._packed_key, count))
+            values.append(np.frombuffer(body, self._packed_value, count, count * width))
+        packed = np.concatenate(keys)
+        places = _places(packed, np.repeat((pages >> _HASH_BITS).astype(np.uint16), counts))
+        return _Rows(places, packed, np.concatenate(values))
+
+    def _store(self, before: Places, rows: _Rows, depths: Places) -> None:
+        """Write `rows`, which are all there is in the pages `before`."""
+        page_of_row = _page_of(rows.places, depths)
+        firsts = np.flatnonzero(_changes(page_of_row))
+        pages, bounds = page_of_row[firsts], [*firsts.tolist(), len(rows)]
+        put = self._overlay.put
+        for key in self._page_keys(np.setdiff1d(before, pages)):
+            put(key, None)
+        for key, begin, end in zip(self._page_keys(pages), bounds[:-1], bounds[1:], strict=True):
+            put(key, rows.keys[begin:end].tobytes() + rows.values[begin:end].tobytes())
+
+    def _store_heads(self, heads: dict[int, _Head]) -> None:
+        for group, head in heads.items():
+            body = msgspec.msgpack.encode(head) if head.entries else None
+            self._overlay.put(self._head_key(group), body)
+
+    def _head_key(self, group: int) -> bytes:
+        return section_prefix(group, DATA) + self._prefix + _HEAD
+
+    def _page_keys(self, pages: Places) -> list[bytes]:
+        middle, within = self._prefix + _PAGE, (1 << _HASH_BITS) - 1
+        return [
+            section_prefix(page >> _HASH_BITS, DATA) + middle + (page & within).to_bytes(6, "big")
+            for page in pages.tolist()
+        ]
+
+
+def _pieces(keys: Packed, numbers: Groups) -> Iterator[tuple[Indices, Places]]:
+    """A batch in pieces of whole groups, each small enough for the processor's cache.
+
+    A piece is how to take its entries so that they are in order, and their places then.
+    """
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers))
+    begin = 0
+    while begin < len(order):
+        end = int(ends[min(int(np.searchsorted(ends, begin + PIECE_ENTRIES)), len(ends) - 1)])
+        piece = order[begin:end]
+        places = _places(keys[piece], numbers[piece])
+        within = _settled(np.argsort(places), keys[piece], places)
+        yield piece[within], places[within]
+        begin = end
+
+
+def _places(keys: Packed, numbers: Groups) -> Places:
+    """Group and hash in one number."""
+    places = _hashed(keys) >> np.uint64(64 - _HASH_BITS)
+    places |= numbers.astype(np.uint64) << np.uint64(_HASH_BITS)
+    return places
+
+
+def _hashed(keys: Packed) -> Places:
+    """Splitmix64 over the words of each key."""
+    mixed = np.zeros(len(keys), np.uint64)
+    for column in _words(keys).T:
+        mixed ^= column
+        mixed += _GOLDEN
+        mixed ^= mixed >> 30
+        mixed *= _FIRST
+        mixed ^= mixed >> 27
+        mixed *= _SECOND
+        mixed ^= mixed >> 31
+    return mixed
+
+
+def _words(keys: Packed) -> Places:
+    """The keys as rows of 64-bit numbers, filled up with zeros."""
+    count = -(-keys.dtype.itemsize // 8)
+    filled = keys if keys.dtype.itemsize == count * 8 else keys.astype(f"V{count * 8}")
+    return filled.view("<u8").reshape(len(keys), count)
+
+
+def _depth_for(size_bytes: int) -> int:
+    """The least depth at which the mean page is small enough."""
+    return min(DEPTH_MAX, max(0, (size_bytes - 1) // PAGE_BYTES).bit_length())
+
+
+def _depths(heads: dict[int, _Head]) -> Places:
+    """The depth of each group, by its number."""
+    depths = np.zeros(GROUPS_MAX, np.uint64)
+    depths[list(heads)] = [head.depth for head in heads.values()]
+    return depths
+
+
+def _page_of(places: Places, depths: Places) -> Places:
+    """The page that each place is in, by the first place in it."""
+    shift: Places = _HASH_BITS - depths[places >> _HASH_BITS]
+    return places >> shift << shift
+
+
+def _pages(places: Places, depths: Places) -> Places:
+    """The pages that places, which are in order, are in: each once."""
+    pages = _page_of(places, depths)
+    return pages[_changes(pages)]
+
+
+def _all_pages(group: int, depth: int) -> Places:
+    """Every page of a group."""
+    first, step = group << _HASH_BITS, 1 << (_HASH_BITS - depth)
+    return np.arange(first, first + (1 << _HASH_BITS), step, dtype=np.uint64)
+
+
+def _changes(column: Array) -> Mask:
+    """Where an item is not the same as the one before it."""
+    changes = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes
+
+
+def _is_last(keys: Packed, places: Places) -> Mask:
+    """Which entries, in order, are the last of their key."""
+    last = np.ones(len(keys), np.bool_)
+    same = np.flatnonzero(places[1:] == places[:-1])
+    last[same] = keys[same] != keys[same + 1]
+    return last
+
+
+def _settled(order: Indices, keys: Packed, places: Places) -> Indices:
+    """An order by place, with those at the same place sorted by key and as they came."""
+    changes = _changes(places[order])
+    if changes.all():
+        return order
+    tied = ~changes
+    tied[:-1] |= tied[1:]
+    some = order[tied]
+    names = keys[some].view(f"S{keys.dtype.itemsize}")
+    order[tied] = some[np.lexsort((some, names, places[some]))]
+    return order
+
+
+def _match(stored: _Rows, places: Places, keys: Packed) -> tuple[Indices, Mask]:
+    """Where each key is among the stored ones, and whether it is there at all."""
+    at, hit = np.searchsorted(stored.places, places), np.zeros(len(places), np.bool_)
+    left = np.flatnonzero(_is_at(stored, at, places))
+    while len(left):
+        same = stored.keys[at[left]] == keys[left]
+        hit[left[same]] = True
+        left = left[~same]
+        at[left] += 1  # another key has the same place: look at the next
+        left = left[_is_at(stored, at[left], places[left])]
+    return at, hit
+
+
+def _is_at(stored: _Rows, at: Indices, places: Places) -> Mask:
+    is_at = at < len(stored)
+    is_at[is_at] = stored.places[at[is_at]] == places[is_at]
+    return is_at
+
+
+def _merged(stored: _Rows, new: _Rows) -> _Rows:
+    """Both, in order. No key is in both."""
+    if not len(stored) or not len(new):
+        return new if len(new) else stored
+    places = np.concatenate([stored.places, new.places])
+    keys = np.concatenate([stored.keys, new.keys])
+    values = np.concatenate([stored.values, new.values])
+    order = np.argsort(places, kind="stable")  # two runs, which this sort only merges
+    return _Rows(places, keys, values).at(_settled(order, keys, places))
+
+
+def _declared(where: str, what: str, given: Any, width_max: int) -> Dtype:
+    """A declared type, little-endian and without gaps: bytes that nobody set are never stored."""
+    try:
+        declared = _tight(np.dtype(given))
+    except TypeError as error:
+        raise Invalid(where, f"has {given!r} as its {what}", "use a numpy dtype") from error
+    if declared.hasobject or not 0 < declared.itemsize <= width_max:
+        found = f"has {_spell(declared)} as its {what}"
+        raise Invalid(where, found, f"use a type of fixed width, up to {width_max} bytes")
+    return declared
+
+
+def _tight(dtype: Dtype) -> Dtype:
+    if dtype.subdtype is not None:
+        return np.dtype((_tight(dtype.base), dtype.shape))
+    if dtype.names is not None:
+        return np.dtype([(name, _tight(dtype[name])) for name in dtype.names])
+    return dtype.newbyteorder("<")
+
+
+def _spell(dtype: Dtype) -> str:
+    """A type in words; it is also what is stored to know it by."""
+    if dtype.subdtype is not None:
+        return f"{_spell(dtype.base)}[{','.join(map(str, dtype.shape))}]"
+    if dtype.names is not None:
+        return "{" + ", ".join(f"{name}: {_spell(dtype[name])}" for name in dtype.names) + "}"
+    return dtype.str.lstrip("<|") if dtype.kind in "SVU" else dtype.name
+
+
+def _to_numpy(where: str, what: str, column: Any) -> Array:
+    """A column as numpy sees it, without nulls."""
+    if isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray):
+        return column
+    if type(column).__module__.partition(".")[0] != "pyarrow":
+        found = f"was given a {type(column).__name__} as {what}"
+        raise Invalid(where, found, "give a numpy array or an Arrow array")
+    return _from_arrow(where, what, column)
+
+
+def _from_arrow(where: str, what: str, column: Any) -> Array:
+    import pyarrow as pa  # type: ignore[import-untyped] # whoever has such an array has loaded it
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        raise Invalid(where, f"was given nulls as {what}", "fill them or filter such rows out")
+    if pa.types.is_fixed_size_binary(array.type):
+        width = array.type.byte_width
+        return np.ndarray((len(array),), f"V{width}", array.buffers()[1], array.offset * width)
+    if pa.types.is_fixed_size_list(array.type):
+        inner = _from_arrow(where, what, array.flatten())
+        return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
+    if pa.types.is_struct(array.type):
+        columns = [_from_arrow(where, what, column) for column in array.flatten()]
+        return _zipped(array.type.names, columns, len(array))
+    plain: Array = array.to_numpy(zero_copy_only=False)
+    return plain
+
+
+def _zipped(names: list[str], columns: list[Array], length: int) -> Array:
+    """One structured column of several columns."""
+    zipped = np.empty(length, list(zip(names, map(_whole, columns), strict=True)))
+    for name, column in zip(names, columns, strict=True):
+        zipped[name] = column
+    return zipped
+
+
+def _whole(array: Array) -> Dtype:
+    """The type of an item, which is itself an array if there are more dimensions."""
+    return np.dtype((array.dtype, array.shape[1:])) if array.ndim > 1 else array.dtype
+
+
+def _fits(found: Dtype, declared: Dtype) -> bool:
+    """Whether every value of one type is also one of the other."""
+    if declared.names is not None:
+        return found.names == declared.names and all(
+            _fits(found[name], declared[name]) for name in declared.names
+        )
+    if declared.kind in "SV" and declared.subdtype is None:
+        is_bytes = found.names is None and (found.kind in "SV" or found.base == np.uint8)
+        return is_bytes and found.itemsize == declared.itemsize
+    kinds = (found.base.kind, declared.base.kind)
+    alike = kinds[0] == kinds[1] or kinds == ("u", "i")
+    return found.shape == declared.shape and alike and np.can_cast(found.base, declared.base)
+
+
+def _packed(array: Array, declared: Dtype) -> Packed:
+    """The bytes of each item."""
+    is_bytes = declared.kind in "SV" and not declared.names and not declared.subdtype
+    plain = array if is_bytes else array.astype(declared.base)
+    flat = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
+    return np.ndarray((len(array),), f"V{declared.itemsize}", flat)

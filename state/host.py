@@ -1,0 +1,198 @@
+"""A host's state folder: databases, cached deltas and snapshot files of the partitions it works on.
+
+    <folder>/<job>/<operator>/<partition>/
+        db-<name>/  db-<name>.lock      a database, and who has it open
+        deltas/<epoch>-<attempt>.sst    deltas made or fetched here
+        files/<sha256>                  files of snapshots cut or fetched here
+
+Nothing in it is needed: everything can be fetched again, so everything may be removed that is
+not open right now. A database is opened under a lock of our own; whoever finds it taken takes
+another folder and never waits, because the holder may be a stopped process.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.clock import Chance
+from penstock.errors import Invalid
+from penstock.ids import Attempt, Epoch, check_name
+
+__all__ = ["DatabaseFolder", "HostFolder", "PartitionFolder", "default_state_folder"]
+
+
+def default_state_folder() -> Path:
+    """Where state goes unless told otherwise: PENSTOCK_STATE_DIR, or the temporary folder."""
+    return Path(os.environ.get("PENSTOCK_STATE_DIR") or Path(tempfile.gettempdir()) / "penstock")
+
+
+class DatabaseFolder:
+    """A folder for one database, held by this process until it is let go."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def discard(self) -> None:
+        """Remove what is in it; the folder stays held."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def let_go(self) -> None:
+        """Let others have it."""
+        with suppress(OSError):
+            os.utime(self.path)
+        os.close(self._lock)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """What one host keeps of one partition."""
+
+    path: Path
+    chance: Chance
+
+    def databases(self) -> Iterator[DatabaseFolder]:
+        """The databases nobody has open, the most recently used first; each is held."""
+        for path in sorted(self._database_paths(), key=_used_s, reverse=True):
+            lock = _try_lock(_lock_of(path))
+            if lock is not None:
+                yield DatabaseFolder(path, lock)
+
+    def new_database(self) -> DatabaseFolder:
+        """A new, empty folder, held."""
+        path = self.path / f"db-{self.chance.unique()}"
+        path.mkdir(parents=True)
+        lock = _try_lock(_lock_of(path))
+        assert lock is not None, "a new name is locked by nobody"
+        return DatabaseFolder(path, lock)
+
+    def delta(self, epoch: Epoch, attempt: Attempt) -> Path:
+        """Where that delta is, or would be."""
+        return self.path / "deltas" / f"{epoch:012d}-{attempt}.sst"
+
+    def file(self, sha256: str) -> Path:
+        """Where the snapshot file of that hash is, or would be."""
+        return self.path / "files" / sha256
+
+    def scratch(self) -> Path:
+        """A path that nobody uses."""
+        return self.path / f"scratch-{self.chance.unique()}"
+
+    def keep_only(self, deltas: set[Path], files: set[Path], up_to: Epoch) -> None:
+        """Remove cached deltas up to an epoch, and files, that the lineage there does not need.
+
+        Deltas of later epochs are somebody's work in progress.
+        """
+        for path in _children(self.path / "deltas"):
+            if path not in deltas and path.name < f"{up_to + 1:012d}":
+                path.unlink(missing_ok=True)
+        for path in _children(self.path / "files"):
+            if path not in files:
+                path.unlink(missing_ok=True)
+
+    def _database_paths(self) -> list[Path]:
+        return [p for p in _children(self.path) if p.name.startswith("db-") and p.is_dir()]
+
+
+class HostFolder:
+    """The state folder of this host."""
+
+    def __init__(self, folder: Path, chance: Chance, budget_bytes: int = 50 << 30) -> None:
+        if budget_bytes <= 0:
+            raise Invalid("the disk budget", f"is {budget_bytes} bytes", "allow some")
+        self.folder = folder
+        self._chance = chance
+        self._budget_bytes = budget_bytes
+
+    def partition(self, job: str, operator: str, partition: int) -> PartitionFolder:
+        """What is kept here of one partition."""
+        path = (
+            self.folder / check_name("job", job) / check_name("operator", operator) / str(partition)
+        )
+        return PartitionFolder(path, self._chance)
+
+    def evict(self) -> int:
+        """Remove what was used longest ago until the rest fits the budget; how many bytes.
+
+        Whatever some process has open stays, so the budget may be exceeded by what is in use.
+        """
+        found = sorted(self._evictable(), key=_used_s)
+        sizes = {path: _size_bytes(path) for path in found}
+        excess = _size_bytes(self.folder) - self._budget_bytes
+        freed = 0
+        for path in found:
+            if freed >= excess:
+                break
+            if _remove(path):
+                freed += sizes[path]
+        return freed
+
+    def _evictable(self) -> list[Path]:
+        found: list[Path] = []
+        for partition in self.folder.glob("*/*/*"):
+            for path in _children(partition):
+                if path.name in ("deltas", "files"):
+                    found += _children(path)
+                elif path.is_dir():
+                    found.append(path)
+        return found
+
+
+def _remove(path: Path) -> bool:
+    """Remove a file, or a database nobody has open."""
+    if path.is_file():
+        path.unlink(missing_ok=True)
+        return True
+    lock = _try_lock(_lock_of(path))
+    if lock is None:
+        return False
+    shutil.rmtree(path, ignore_errors=True)
+    _lock_of(path).unlink(missing_ok=True)
+    os.close(lock)
+    return True
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _try_lock(path: Path) -> int | None:
+    """The lock, or None if somebody has it. One that was removed meanwhile is nobody's."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _used_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _size_bytes(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for each in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += each.stat().st_size if each.is_file() else 0
+    return total

@@ -1,0 +1,1 @@
+"""Torture: a process that works on state is killed again and again, without warning."""
