@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 SEEDS  ?= 50000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test demo java sim crashpoints mutants storm bench-commit torture clean lock
+.PHONY: help setup lint test demo java sim crashpoints mutants storm bench-commit bench-state torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each k
 
 bench-commit: $(READY)  ## Commits per second, and restarts after a long life
 	$(BIN)/python -m benchmarks.commit
+
+bench-state: $(READY)  ## State against bare RocksDB: reading, writing, opening, memory
+	$(BIN)/python -m benchmarks.state
 
 torture: $(READY)  ## Kill -9 a process working on state 500 times; nothing may be torn
 	$(BIN)/python -m tests.torture

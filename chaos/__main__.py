@@ -64,11 +64,9 @@ def crashpoints(
 ) -> None:
     """Fail every request of a three-epoch job in every way, alone and in pairs."""
     total = Verdict()
-    for name, verdict in (
-        ("singles", every_single(workers)),
-        ("zombies", every_zombie(workers)),
-        ("pairs", every_pair(workers)),
-    ):
+    for name, run in (("singles", every_single), ("zombies", every_zombie), ("pairs", every_pair)):
+        out.print(f"{name} …" + (" (the longest part: minutes)" if run is every_pair else ""))
+        verdict: Verdict = run(workers)
         out.print(
             f"{name:8} {verdict.runs:>8,} runs {verdict.requests:>12,} requests "
             f"{len(verdict.bad):>4} bad"

@@ -40,13 +40,15 @@ class Chain:
     def head(self, at: Point) -> Steps[Seen[Head]]:
         """HEAD now. `Invalid` if there is none: then this is no root. `Corrupt` if there is
         history all the same."""
-        for _ in range(READS_MAX):
-            seen = yield from read(HEAD_REGISTER, at)
-            if seen is not None:
-                return seen
-            yield Wait(PAUSE_S)
+        seen = yield from _look_for_head(at)
+        if seen is not None:
+            return seen
         history = yield Page(at, "manifests/", "")
         if history:
+            # The job may have been started between our two looks: look once more.
+            seen = yield from _look_for_head(at)
+            if seen is not None:
+                return seen
             raise headless(history[0].key)
         raise Invalid(
             HEAD_KEY,
@@ -95,6 +97,16 @@ class Chain:
                     raise
             yield Wait(PAUSE_S)
         raise AssertionError("unreachable: the last read returns or raises")
+
+
+def _look_for_head(at: Point) -> Steps[Seen[Head] | None]:
+    """HEAD, or None if it is not found however often one looks."""
+    for _ in range(READS_MAX):
+        seen = yield from read(HEAD_REGISTER, at)
+        if seen is not None:
+            return seen
+        yield Wait(PAUSE_S)
+    return None
 
 
 def headless(example: Key) -> Corrupt:

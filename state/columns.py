@@ -32,6 +32,8 @@ PAGE_BYTES = 32 << 10
 no number of pages would part, make one page long and do not multiply all of them."""
 
 PIECE_ENTRIES = 1 << 16
+"""Larger batches are worked off in pieces, which stay in the processor's cache."""
+
 DEPTH_MAX = 24
 KEY_WIDTH_MAX = 256
 VALUE_WIDTH_MAX = 4096
@@ -57,9 +59,6 @@ class _Rows:
     places: Places
     keys: Packed
     values: Packed
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def at(self, which: Indices | Mask) -> "_Rows":
         """Some of them, in that order."""
@@ -95,9 +94,9 @@ class Columns:
         packed, numbers = self._batch(keys, groups)
         depths = _depths(self._heads(numbers))
         values, found = np.zeros(len(packed), self._packed_value), np.zeros(len(packed), np.bool_)
-        for taken, places in _pieces(packed, numbers):
+        for taken, places, sought in _pieces(packed, numbers):
             stored = self._load(_pages(places, depths))
-            at, hit = _match(stored, places, packed[taken])
+            at, hit = _match(stored, places, sought)
             hits = taken[hit]
             values[hits] = stored.values[at[hit]]
             found[hits] = True
@@ -111,17 +110,17 @@ class Columns:
             found = f"was given {len(packed)} keys and {len(bodies)} values"
             raise Invalid(self._where, found, "give one value for each key")
         heads = self._heads(numbers)
-        for taken, places in _pieces(packed, numbers):
-            rows = _Rows(places, packed[taken], bodies[taken])
-            self._put(heads, rows.at(_is_last(rows.keys, places)))
+        for taken, places, ordered in _pieces(packed, numbers):
+            last = _last_of_each(ordered, places)
+            self._put(heads, _Rows(places[last], ordered[last], bodies[taken[last]]))
 
     def remove_many(self, keys: Any, groups: Any) -> None:
         """Remove each key; no error if it is not there."""
         packed, numbers = self._batch(keys, groups)
         heads = self._heads(numbers)
-        for taken, places in _pieces(packed, numbers):
-            last = _is_last(packed[taken], places)
-            self._remove(heads, places[last], packed[taken[last]])
+        for _, places, ordered in _pieces(packed, numbers):
+            last = _last_of_each(ordered, places)
+            self._remove(heads, places[last], ordered[last])
 
     def _put(self, heads: dict[int, _Head], new: _Rows) -> None:
         pages = _pages(new.places, _depths(heads))
@@ -142,7 +141,7 @@ class Columns:
         pages = _pages(places, _depths(heads))
         stored = self._load(pages)
         at, hit = _match(stored, places, keys)
-        kept = np.ones(len(stored), np.bool_)
+        kept = np.ones(len(stored.places), np.bool_)
         kept[at[hit]] = False
         self._store(pages, stored.at(kept), _depths(heads))
         self._store_heads(self._resized(heads, places[hit], -1))
@@ -152,7 +151,8 @@ class Columns:
         packed = self._pack("keys", keys, self._key)
         numbers = _to_numpy(self._where, "key groups", groups)
         if numbers.shape != packed.shape or numbers.dtype.kind not in "iu":
-            found = f"was given {packed.shape} keys and {numbers.shape} {numbers.dtype} key groups"
+            given = f"key groups of {_spell(_whole(numbers))} for {numbers.size}"
+            found = f"was given {len(packed)} keys and {given}"
             raise Invalid(self._where, found, "give one uint16 for each key")
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < GROUPS_MAX:
             found = f"was given key groups from {numbers.min()} to {numbers.max()}"
@@ -190,7 +190,8 @@ class Columns:
         for group in np.flatnonzero(counts).tolist():
             entries = heads[group].entries + sign * int(counts[group])
             size_bytes = entries * (self._key.itemsize + self._value.itemsize)
-            depth = max(heads[group].depth, _depth_for(size_bytes))
+            depth = min(DEPTH_MAX, max(0, (size_bytes - 1) // PAGE_BYTES).bit_length())
+            depth = max(heads[group].depth, depth)
             resized[group] = msgspec.structs.replace(heads[group], depth=depth, entries=entries)
         return resized
 
@@ -214,12 +215,12 @@ class Columns:
         """Write `rows`, which are all there is in the pages `before`."""
         page_of_row = _page_of(rows.places, depths)
         firsts = np.flatnonzero(_changes(page_of_row))
-        pages, bounds = page_of_row[firsts], [*firsts.tolist(), len(rows)]
+        pages, bounds = page_of_row[firsts], [*firsts.tolist(), len(rows.places)]
         put = self._overlay.put
         for key in self._page_keys(np.setdiff1d(before, pages)):
             put(key, None)
         for key, begin, end in zip(self._page_keys(pages), bounds[:-1], bounds[1:], strict=True):
-            put(key, rows.keys[begin:end].tobytes() + rows.values[begin:end].tobytes())
+            put(key, b"".join((rows.keys[begin:end].data, rows.values[begin:end].data)))
 
     def _store_heads(self, heads: dict[int, _Head]) -> None:
         for group, head in heads.items():
@@ -237,20 +238,18 @@ class Columns:
         ]
 
 
-def _pieces(keys: Packed, numbers: Groups) -> Iterator[tuple[Indices, Places]]:
-    """A batch in pieces of whole groups, each small enough for the processor's cache.
-
-    A piece is how to take its entries so that they are in order, and their places then.
-    """
+def _pieces(keys: Packed, numbers: Groups) -> Iterator[tuple[Indices, Places, Packed]]:
+    """A batch in pieces of whole groups: how to take each in order, its places and keys then."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))
     begin = 0
     while begin < len(order):
         end = int(ends[min(int(np.searchsorted(ends, begin + PIECE_ENTRIES)), len(ends) - 1)])
         piece = order[begin:end]
-        places = _places(keys[piece], numbers[piece])
-        within = _settled(np.argsort(places), keys[piece], places)
-        yield piece[within], places[within]
+        packed = keys[piece]
+        places = _places(packed, numbers[piece])
+        within = _settled(np.argsort(places), packed, places)
+        yield piece[within], places[within], packed[within]
         begin = end
 
 
@@ -262,9 +261,11 @@ def _places(keys: Packed, numbers: Groups) -> Places:
 
 
 def _hashed(keys: Packed) -> Places:
-    """Splitmix64 over the words of each key."""
+    """Splitmix64 over the words of each key, the last one filled up with zeros."""
+    count = -(-keys.dtype.itemsize // 8)
+    words = keys.astype(f"V{count * 8}", copy=False).view("<u8").reshape(len(keys), count)
     mixed = np.zeros(len(keys), np.uint64)
-    for column in _words(keys).T:
+    for column in words.T:
         mixed ^= column
         mixed += _GOLDEN
         mixed ^= mixed >> 30
@@ -273,18 +274,6 @@ def _hashed(keys: Packed) -> Places:
         mixed *= _SECOND
         mixed ^= mixed >> 31
     return mixed
-
-
-def _words(keys: Packed) -> Places:
-    """The keys as rows of 64-bit numbers, filled up with zeros."""
-    count = -(-keys.dtype.itemsize // 8)
-    filled = keys if keys.dtype.itemsize == count * 8 else keys.astype(f"V{count * 8}")
-    return filled.view("<u8").reshape(len(keys), count)
-
-
-def _depth_for(size_bytes: int) -> int:
-    """The least depth at which the mean page is small enough."""
-    return min(DEPTH_MAX, max(0, (size_bytes - 1) // PAGE_BYTES).bit_length())
 
 
 def _depths(heads: dict[int, _Head]) -> Places:
@@ -319,10 +308,12 @@ def _changes(column: Array) -> Mask:
     return changes
 
 
-def _is_last(keys: Packed, places: Places) -> Mask:
-    """Which entries, in order, are the last of their key."""
-    last = np.ones(len(keys), np.bool_)
+def _last_of_each(keys: Packed, places: Places) -> Mask | slice:
+    """Of entries in order, only the last one of each key."""
     same = np.flatnonzero(places[1:] == places[:-1])
+    if not len(same):
+        return slice(None)
+    last = np.ones(len(keys), np.bool_)
     last[same] = keys[same] != keys[same + 1]
     return last
 
@@ -342,27 +333,25 @@ def _settled(order: Indices, keys: Packed, places: Places) -> Indices:
 
 def _match(stored: _Rows, places: Places, keys: Packed) -> tuple[Indices, Mask]:
     """Where each key is among the stored ones, and whether it is there at all."""
-    at, hit = np.searchsorted(stored.places, places), np.zeros(len(places), np.bool_)
-    left = np.flatnonzero(_is_at(stored, at, places))
+    count = len(stored.places)
+    at = np.searchsorted(stored.places, places)
+    hit = at < count
+    hit[hit] = stored.places[at[hit]] == places[hit]
+    left = np.flatnonzero(hit)
     while len(left):
-        same = stored.keys[at[left]] == keys[left]
-        hit[left[same]] = True
-        left = left[~same]
+        left = left[stored.keys[at[left]] != keys[left]]
+        hit[left] = False
         at[left] += 1  # another key has the same place: look at the next
-        left = left[_is_at(stored, at[left], places[left])]
+        left = left[at[left] < count]
+        left = left[stored.places[at[left]] == places[left]]
+        hit[left] = True
     return at, hit
-
-
-def _is_at(stored: _Rows, at: Indices, places: Places) -> Mask:
-    is_at = at < len(stored)
-    is_at[is_at] = stored.places[at[is_at]] == places[is_at]
-    return is_at
 
 
 def _merged(stored: _Rows, new: _Rows) -> _Rows:
     """Both, in order. No key is in both."""
-    if not len(stored) or not len(new):
-        return new if len(new) else stored
+    if not len(new.places):
+        return stored
     places = np.concatenate([stored.places, new.places])
     keys = np.concatenate([stored.keys, new.keys])
     values = np.concatenate([stored.values, new.values])

@@ -70,23 +70,30 @@ def _write(
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = SstFileWriter(options=sst_options(settings))
-    keys = sorted(changes)
+    keys, values = _sorted(changes)
+    removed = [key for key, value in zip(keys, values, strict=True) if value is None]
     try:
         writer.open(str(path))
-        put, remove = writer.__setitem__, writer.__delitem__
-        put(MARKER_KEY, msgspec.json.encode(marker))
-        put(SCHEMA_KEY, schemas)
-        put(REMOVED_KEY, msgspec.msgpack.encode([k for k in keys if changes[k] is None]))
-        for key in keys:
-            value = changes[key]
+        writer[MARKER_KEY] = msgspec.json.encode(marker)
+        writer[SCHEMA_KEY] = schemas
+        writer[REMOVED_KEY] = msgspec.msgpack.encode(removed)
+        for key, value in zip(keys, values, strict=True):
             if value is None:
-                remove(key)
+                del writer[key]
             else:
-                put(key, value)
+                writer[key] = value
         writer.finish()
     except Exception as error:
         path.unlink(missing_ok=True)
         raise _unwritten(path, str(error)) from error
+
+
+def _sorted(changes: Mapping[bytes, bytes | None]) -> tuple[list[bytes], list[bytes | None]]:
+    """Keys in order, and their values. Changes made in order, as most are, are not looked up."""
+    keys = sorted(changes)
+    if keys == list(changes):
+        return keys, list(changes.values())
+    return keys, [changes[key] for key in keys]
 
 
 def decode_marker(name: str, body: bytes | None) -> Marker | None:

@@ -64,7 +64,7 @@ SPECS = {spec.name: spec for spec in declared(states)}
 NUMBERS = dict(enumerate(SPECS))
 Place = tuple[int, Any]
 """A key, and the key group it is in."""
-PLACES: list[Place] = [(0, ""), (0, "a"), (1, "a\0"), (2, ("a", 1))]
+PLACES: list[Place] = [(0, ""), (0, "\0"), (2, ("a", 1))]
 COUNTER = 0
 """Under this number a list keeps that of its last element."""
 
@@ -81,6 +81,7 @@ attempts = st.integers(0, ATTEMPTS_MAX - 1)
 places = st.sampled_from(PLACES)
 values = st.integers(0, 3)
 subs = st.integers(-2, 3)
+passing = st.sampled_from([0, TTL_MS // 2, TTL_MS, 3 * TTL_MS])
 moments = st.sampled_from([-2, 0, 3, 6, 9, 12, 20, 30])
 
 
@@ -135,6 +136,9 @@ class Model:
             if now_ms is not None:
                 found += [Due(at, group, key, state) for at in entries if at <= now_ms]
         return sorted(found, key=lambda due: (due.at_ms, encode_key(due.key), due.state))
+
+    def has(self, due: Due) -> bool:
+        return due.at_ms in self.at((due.group, due.key), due.state)
 
     def seen_by(self, place: Place, state: str) -> Any:
         """What a function sees."""
@@ -262,7 +266,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.commit(which)
         if not self.fresh():
             del self.tries[ATTEMPTS_MAX - 1 :]
-            self.attempt(which * 4, which)
+            self.attempt(TTL_MS // 2, TTL_MS // 2, which == 0)
         return self.tries[which % len(self.tries)]
 
     def fresh(self) -> list[Try]:
@@ -278,8 +282,8 @@ class EngineMachine(RuleBasedStateMachine):
     # The life of attempts and hosts.
 
     @precondition(lambda self: len(self.tries) < ATTEMPTS_MAX)
-    @rule(event=st.none() | st.integers(0, 12), real=st.integers(0, 12))
-    def attempt(self, event: int | None, real: int) -> None:
+    @rule(event=st.none() | passing, real=passing, expire=st.booleans())
+    def attempt(self, event: int | None, real: int, expire: bool) -> None:
         """Begin an attempt: the first at its epoch, or another while the others still run."""
         self.plan(event, real)
         host = self.brought_up()
@@ -287,6 +291,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.made += 1
         name = f"a{self.made}"
         self.tries.append(Try(host, self.epoch + 1, name, space, self.committed.copy()))
+        if expire:
+            self.expired(self.tries[-1])
 
     def plan(self, event: int | None, real: int) -> None:
         """The times of an epoch are decided once, whatever becomes of its attempts."""
@@ -445,24 +451,30 @@ class EngineMachine(RuleBasedStateMachine):
             handles[state].cancel(at)
             model.at(place, state).pop(at, None)
 
-    @rule(which=attempts, delay=st.none() | st.integers(1, 9))
-    def fire(self, which: int, delay: int | None) -> None:
-        """Each timer that fires may set the next one."""
+    @rule(which=attempts, delay=st.none() | st.integers(1, 9), clear=st.booleans())
+    def fire(self, which: int, delay: int | None, clear: bool) -> None:
+        """Each timer that fires may set the next one, and may cancel others that are due."""
         attempt = self.pick(which)
-        expected = attempt.model.due(attempt.space.times)
-        fired = []
+        model, handles, times = attempt.model, attempt.space.states, attempt.space.times
+        left = model.due(times)
         for due in attempt.space.due():
-            fired.append(due)
             place = (due.group, due.key)
-            del attempt.model.at(place, due.state)[due.at_ms]
+            left = [each for each in left if model.has(each)]
+            assert due == left.pop(0)
+            del model.at(place, due.state)[due.at_ms]
+            if clear:
+                handles["wake"].clear()
+                model.at(place, "wake").clear()
             if delay is not None:
-                attempt.space.states["nap"].set(due.at_ms + delay)
-                attempt.model.put(place, "nap", due.at_ms + delay, None, attempt.space.times)
-        assert fired == expected
+                handles["nap"].set(due.at_ms + delay)
+                model.put(place, "nap", due.at_ms + delay, None, times)
+        assert [each for each in left if model.has(each)] == []
 
     @rule(which=attempts)
     def expire(self, which: int) -> None:
-        attempt = self.pick(which)
+        self.expired(self.pick(which))
+
+    def expired(self, attempt: Try) -> None:
         assert attempt.space.expire() == attempt.model.expire(attempt.space.times)
 
     @rule(which=attempts, place=places, state=st.sampled_from(sorted(SPECS)))

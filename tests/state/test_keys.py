@@ -48,6 +48,27 @@ def test_no_key_is_the_prefix_of_another(one: Any, two: Any) -> None:
     assert first == second or not second.startswith(first)
 
 
+@pytest.mark.parametrize(
+    ("one", "two"), [("", "\0"), ("a", "a\0"), (b"\0", b"\0\xff"), ("\0", "\1")]
+)
+def test_a_zero_inside_a_key_is_not_its_end(one: Any, two: Any) -> None:
+    """Found by chance only now and then, so it is said here."""
+    first, second = encode_key(one), encode_key(two)
+    assert first < second
+    assert not second.startswith(first)
+    assert decode_key(second + b"\xff") == (two, len(second))
+
+
+@pytest.mark.parametrize("places", [5, 27, 28, 29, 60])
+def test_no_digit_of_a_decimal_is_lost(places: int) -> None:
+    """Decimal rounds to 28 digits in many of its own operations."""
+    one, two = (Decimal("1." + "1" * places + last) for last in "12")
+    assert encode_key(one) < encode_key(two)
+    assert encode_key(one.copy_negate()) > encode_key(two.copy_negate())
+    assert decode_key(encode_key(one))[0] == one
+    assert encode_key(Decimal("1.50")) == encode_key(Decimal("1.5"))
+
+
 def test_an_enum_is_a_key_as_its_value() -> None:
     """Users key by what they have."""
 
@@ -67,6 +88,9 @@ def test_an_enum_is_a_key_as_its_value() -> None:
         (Decimal("nan"), "is not a number"),
         ("x" * KEY_BYTES_MAX, f"a key may take {KEY_BYTES_MAX}"),
         (("a", object()), "is a object"),
+        ("\ud800", "is not Unicode"),
+        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=9))), "is out of range in UTC"),
+        (Decimal("1e10000000000"), "is out of range"),
     ],
 )
 def test_what_cannot_be_a_key_is_refused(key: Any, complaint: str) -> None:

@@ -175,6 +175,16 @@ def test_a_list_is_in_the_order_of_its_appends(engine: Engine) -> None:
     assert list(engine.space().states["names"]) == ["new", "new"]
 
 
+def test_a_list_cleared_in_the_epoch_that_made_it_leaves_nothing(engine: Engine) -> None:
+    """Not even the number it had counted to."""
+    space = engine.space()
+    space.states["names"].extend(["a", "b"])
+    space.states["names"].clear()
+    engine.commit(space)
+
+    assert engine.entries() == {}
+
+
 def test_a_list_takes_all_values_or_none(engine: Engine) -> None:
     """A refused value leaves nothing behind that the next append would write over."""
     space = engine.space()
