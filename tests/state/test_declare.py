@@ -33,11 +33,11 @@ class Point:
     x: int
 
 
-def everything(
+def everything(  # type: ignore[no-untyped-def]
     user: str,
     clicks: Value[int],
     names: List[str],
-    unannotated,  # type: ignore[no-untyped-def]  # noqa: ANN001
+    unannotated,  # noqa: ANN001
     seen: Annotated[Map[str, float], ttl("1 day")],
     *,
     wake: Timer,

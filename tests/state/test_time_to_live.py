@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ def aging(
 ) -> None: ...
 
 
-AGED = {"value": None, "entries": [], "elements": [], "real": 1, "forever": 1}
+AGED: dict[str, Any] = {"value": None, "entries": [], "elements": [], "real": 1, "forever": 1}
 
 
 @pytest.fixture

@@ -227,7 +227,9 @@ def filled(mark: int) -> dict[str, Any]:
     }
 
 
-EMPTY = {name: None if type(value) in (int, float) else [] for name, value in filled(1).items()}
+EMPTY: dict[str, Any] = {
+    name: None if type(value) in (int, float) else [] for name, value in filled(1).items()
+}
 
 
 KEYS = [
