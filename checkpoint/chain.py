@@ -70,15 +70,18 @@ class Chain:
         fenced, or it has expired. A listing has the last word on what is there."""
         if (yield from is_listed(ref.key, Point.RECOVER_HEAD)):
             raise Unavailable(ref.key, "is listed and cannot be read", "look at the store")
-        head = (yield from self.head(Point.RECOVER_HEAD)).document
-        if self._tenure is not None and head.token > self._tenure.token:
-            raise self._tenure.fence(head.token, head.holder)
-        if needed_by < head.floor:
-            raise Gone(
-                ref.key,
-                f"was kept for epoch {needed_by}, and epochs below {head.floor} have been given up",
-                f"read epoch {head.floor} or later, or pin an epoch before reading it",
-            )
+        for _ in range(READS_MAX):  # an old HEAD explains nothing: look at it more than once
+            head = (yield from self.head(Point.RECOVER_HEAD)).document
+            if self._tenure is not None and head.token > self._tenure.token:
+                raise self._tenure.fence(head.token, head.holder)
+            if needed_by < head.floor:
+                raise Gone(
+                    ref.key,
+                    f"was kept for epoch {needed_by}, and epochs below {head.floor} have been "
+                    "given up",
+                    f"read epoch {head.floor} or later, or pin an epoch before reading it",
+                )
+            yield Wait(PAUSE_S)
 
     def _verified(
         self, ref: Ref, needed_by: Epoch, at: Point, decoded: Callable[[bytes], T]
