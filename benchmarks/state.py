@@ -4,8 +4,9 @@
     python -m benchmarks.state --sizes 100000         a quick try
 
 Keys of 16 bytes, values of 32, both random. What is compared runs in turn on the same keys, so
-that a busy machine slows both alike. Bare means rocksdict in raw mode with its own default
-options: what somebody would have without this engine. Every measurement is one function in
+that a busy machine slows both alike. Bare means rocksdict in raw mode: a database with its own
+default options, and a loop that writes an SST with the options of a delta (the same blocks and
+filters) or, where it says so, with the default ones. Every measurement is one function in
 `MEASUREMENTS`; it takes a `Data` and returns rows.
 """
 
@@ -39,7 +40,7 @@ from penstock.state.delta import DeltaFile, Marker, write_delta
 from penstock.state.keys import encode_key
 from penstock.state.layout import DATA, section_prefix
 from penstock.state.overlay import Overlay
-from penstock.state.settings import StateSettings
+from penstock.state.settings import StateSettings, sst_options
 from penstock.state.workspace import EpochTimes, Workspace
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -115,7 +116,7 @@ class Data:
         database = Rdict(str(self.folder / "bare"), Options(raw_mode=True))
         for start in range(0, self.groups, DELTA_GROUPS):
             path = self.folder / "bare.sst"
-            bare_write(path, list(self.pairs(start, DELTA_GROUPS)))
+            bare_write(path, list(self.pairs(start, DELTA_GROUPS)), Options(raw_mode=True))
             database.ingest_external_file([str(path)])
             path.unlink()
         database.close()
@@ -241,42 +242,53 @@ def writing(data: Data) -> list[Row]:
         shuffled = [pairs[at] for at in np.random.default_rng(0).permutation(len(pairs))]
         ordered, mixed = dict(pairs), dict(shuffled)
         works: dict[str, Callable[[], Any]] = {
-            "bare": partial(bare_write, path, pairs),
+            "bare": partial(bare_write, path, pairs, sst_options(SETTINGS)),
+            "default": partial(bare_write, path, pairs, Options(raw_mode=True)),
             "ordered": partial(write_delta, path, data.marker(), ordered, b"{}", SETTINGS),
             "mixed": partial(write_delta, path, data.marker(), mixed, b"{}", SETTINGS),
-            "bare mixed": partial(bare_write_mixed, path, mixed),
+            "bare sorting": partial(bare_write_sorting, path, ordered),
+            "bare mixed": partial(bare_write_sorting, path, mixed),
         }
         for name, work in [*works.items()] * ROUNDS:
             watch.time(name, start, work)
         done += len(pairs)
-    names = ("bare", "ordered", "mixed", "bare mixed")
-    bare_s, ordered_s, mixed_s, bare_mixed_s = map(watch.spent_s, names)
-    what = "delta, changes in no order (the bare loop sorts them, too)"
+    bare_s, default_s, ordered_s = map(watch.spent_s, ("bare", "default", "ordered"))
+    sorting_s, mixed_s, bare_mixed_s = map(watch.spent_s, ("bare sorting", "mixed", "bare mixed"))
+    what = "delta, changes in no order, the bare loop sorts them, too"
     return [
         _faster(data, "delta, changes in key order", done, ordered_s, bare_s, 0.7),
+        _faster(data, "the same, bare with default options", done, ordered_s, default_s, None),
+        _faster(data, "the same, the bare loop sorts, too", done, ordered_s, sorting_s, None),
         _faster(data, what, done, mixed_s, bare_mixed_s, None),
     ]
 
 
-def bare_write(path: Path, pairs: list[tuple[bytes, bytes]]) -> None:
+def bare_write(path: Path, pairs: list[tuple[bytes, bytes]], options: Options) -> None:
     """The least that a Python loop can do to make an SST."""
-    writer = SstFileWriter(options=Options(raw_mode=True))
+    writer = SstFileWriter(options=options)
     writer.open(str(path))
     for key, value in pairs:
         writer[key] = value
     writer.finish()
 
 
-def bare_write_mixed(path: Path, changes: dict[bytes, bytes]) -> None:
-    """The same for changes that have to be sorted first."""
-    bare_write(path, [(key, changes[key]) for key in sorted(changes)])
+def bare_write_sorting(path: Path, changes: dict[bytes, bytes]) -> None:
+    """The same from what a delta is made from, which has to be sorted first."""
+    writer = SstFileWriter(options=sst_options(SETTINGS))
+    writer.open(str(path))
+    for key in sorted(changes):
+        writer[key] = changes[key]
+    writer.finish()
 
 
 def pages(data: Data) -> list[Row]:
     """All keys in one batch, in the order of events, against the bare loops over sorted ones."""
-    watch, done, path = Watch(), 0, data.folder / "written.sst"
+    watch, path = Watch(), data.folder / "written.sst"
     keys, values, groups = data.batch()
     changed = np.ascontiguousarray(values[::-1])
+    bare = Rdict(str(data.bare), Options(raw_mode=True))
+    parts = [(n, list(data.pairs(n, DELTA_GROUPS))) for n in data.some_groups()[::DELTA_GROUPS]]
+    written = {"bare write": sst_options(SETTINGS), "bare default": Options(raw_mode=True)}
     with PartitionDatabase(data.paged, SETTINGS) as database:
         for _ in range(ROUNDS):
             overlay = Overlay(database)
@@ -285,19 +297,19 @@ def pages(data: Data) -> list[Row]:
             assert found.all()
             watch.time("put", 0, partial(view.put_many, keys, changed, groups))
             watch.time("delta", 0, partial(data.delta, path.name, overlay))
-    bare = Rdict(str(data.bare), Options(raw_mode=True))
-    for number in data.some_groups():
-        pairs = list(zip(*data.group(number), strict=True))
-        for _ in range(ROUNDS):
-            watch.time("bare read", number, partial(bare.get, [key for key, _ in pairs]))
-            watch.time("bare write", number, partial(bare_write, path, pairs))
-        done += len(pairs)
+            for number, pairs in parts:
+                watch.time("bare read", number, partial(bare.get, [key for key, _ in pairs]))
+                for name, options in written.items():
+                    watch.time(name, number, partial(bare_write, path, pairs, options))
     bare.close()
-    read_s, written_s = (watch.spent_s(f"bare {n}") * len(keys) / done for n in ("read", "write"))
+    names = ("bare read", "bare write", "bare default")
+    share = len(keys) / sum(len(pairs) for _, pairs in parts)
+    read_s, written_s, default_s = (watch.spent_s(name) * share for name in names)
     get_s, put_s = watch.spent_s("get"), watch.spent_s("put") + watch.spent_s("delta")
     return [
         _faster(data, "Columns.get_many", len(keys), get_s, read_s, 1.0),
         _faster(data, "Columns.put_many, and the delta", len(keys), put_s, written_s, 1.0),
+        _faster(data, "the same, bare with default options", len(keys), put_s, default_s, None),
     ]
 
 
@@ -549,9 +561,10 @@ def report(rows: list[Row], found: list[Density], keys: int) -> str:
             "## State",
             "",
             f"`make bench-state`, {datetime.now(UTC):%Y-%m-%d}, {machine}. Keys of {KEY_BYTES} "
-            f"bytes, values of {VALUE_BYTES}, random. Bare is rocksdict with default options; it "
-            "is given its keys sorted, `Columns` in the order of events. Databases are compacted; "
-            f"every part is measured {ROUNDS} times in turn, and the best counts.",
+            f"bytes, values of {VALUE_BYTES}, random. Bare is rocksdict: a database with default "
+            "options, and a loop that writes an SST with those of a delta. Bare loops are given "
+            "their keys sorted, `Columns` in the order of events. Databases are compacted; every "
+            f"part is measured {ROUNDS} times in turn, and the best counts.",
             "",
             markdown(row_table(rows)),
             "",

@@ -71,7 +71,8 @@ def _write(
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = SstFileWriter(options=sst_options(settings))
     keys, values = _sorted(changes)
-    removed = [key for key, value in zip(keys, values, strict=True) if value is None]
+    pairs = () if all(values) else zip(keys, values, strict=True)  # none is empty, none is None
+    removed = [key for key, value in pairs if value is None]
     try:
         writer.open(str(path))
         writer[MARKER_KEY] = msgspec.json.encode(marker)

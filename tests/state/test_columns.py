@@ -422,8 +422,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too few groups": (
         {"groups": np.zeros(1, np.uint16)},
-        "state 'totals' was given 2 keys and key groups of uint16 for 1: "
-        "give one uint16 for each key.",
+        "state 'totals' was given 2 keys and 1 uint16 as groups: give one uint16 for each key.",
     ),
     "groups out of range": (
         {"groups": np.array([0, 40_000])},
