@@ -12,8 +12,8 @@ pages, each named by its first place. Order is by place, then key: the same call
 
 A page is rewritten for one key of it. Measured with 1 M keys of 48 bytes, an epoch that reads and
 changes a share of them takes, against a `Value` per key, 4 times as long at 1 %, as long at 4 %,
-a third at 10 %, a twentieth at 100 %; but its delta is 90 times as large at 1 %, 9 times at 10 %,
-and the smaller one only above 90 %. Few keys of a large state are better kept as `Value`.
+under half at 10 %, a twentieth at 100 %; but its delta is 86 times as large at 1 %, 9 times at
+10 %, and the smaller one only above 90 %. Few keys of a large state are better off as `Value`.
 """
 
 from collections.abc import Iterator
