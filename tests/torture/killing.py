@@ -1,16 +1,17 @@
 """Kill -9 of a process that writes, uploads, ingests, snapshots and commits in a loop.
 
-The victim is forked, works on one partition of a job on a folder store, and is killed after a
+The victim works on one partition of a job on a folder store, and is killed after a
 random moment. What an epoch does follows from its number, so after each death the reference
 knows what the state must be: the marker of what is on the host, the contents after an opening,
 and every object HEAD reaches.
 """
 
-import os
 import random
 import signal
 from collections import Counter
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from penstock.checkpoint.directory_store import DirectoryStore
@@ -22,6 +23,12 @@ from tests.support.small_job import SmallJob
 KEYS = 40
 LIFE_S_MAX = 0.15
 FSCK_EVERY = 50
+
+BIRTHS = get_context("forkserver")
+"""Victims are forked by a process that has never opened a database: RocksDB's threads do not
+survive a fork, and a victim without them would hang instead of working."""
+
+BIRTHS.set_forkserver_preload(["tests.torture.killing"])
 
 
 @dataclass
@@ -73,21 +80,24 @@ def _job(folder: Path) -> SmallJob:
 
 
 def _live_and_die(folder: Path, life_s: float) -> None:
-    victim = os.fork()
-    if victim == 0:
-        _work_for_ever(folder)
+    """The life counts from the moment the victim leads, so that it dies at work."""
+    leads, tells = BIRTHS.Pipe(duplex=False)
+    victim = BIRTHS.Process(target=_work_for_ever, args=(folder, tells))
+    victim.start()
+    tells.close()
+    leads.recv()
     SystemClock().sleep(life_s)
-    os.kill(victim, signal.SIGKILL)
-    os.waitpid(victim, 0)
+    victim.kill()
+    victim.join()
+    if victim.exitcode != -signal.SIGKILL:
+        raise AssertionError(f"the victim ended by itself, with {victim.exitcode}")
 
 
-def _work_for_ever(folder: Path) -> None:
-    try:
-        job = _job(folder)
-        while True:
-            job.epoch(changes_of(job.session.head.epoch + 1))
-    finally:
-        os._exit(1)  # a victim that ends by itself must not go on as a second test run
+def _work_for_ever(folder: Path, tells: Connection) -> None:
+    job = _job(folder)
+    tells.send("leading")
+    while True:
+        job.epoch(changes_of(job.session.head.epoch + 1))
 
 
 def _look(folder: Path, found: Torture, *, check_all: bool) -> None:
