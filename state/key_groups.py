@@ -42,7 +42,7 @@ def groups_of(partition: int, partitions: int, groups: int = GROUPS) -> range:
 def extract(
     database: PartitionDatabase, groups: range, path: Path, marker: Marker, settings: StateSettings
 ) -> DeltaFile:
-    """Write everything of some key groups as one sorted file, in bounded memory but for keys."""
+    """Write everything of some key groups as one sorted file. It is held in memory meanwhile."""
     entries: dict[bytes, bytes | None] = dict(_entries(database, groups))
     return write_delta(path, marker, entries, database.schemas or b"{}", settings)
 
