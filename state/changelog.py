@@ -26,11 +26,13 @@ def read_changes(
 
     `scratch` must not exist; it is used while reading and removed afterwards.
     """
-    with _opened(delta, scratch, settings) as database:
-        changed = database.scan(_ENTRIES, after_prefix(_ENTRIES))
-        removed = ((key, None) for key in decode_removed(database.get(REMOVED_KEY)))
-        yield from merge(changed, removed, key=lambda change: change[0])
-    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with _opened(delta, scratch, settings) as database:
+            changed = database.scan(_ENTRIES, after_prefix(_ENTRIES))
+            removed = ((key, None) for key in decode_removed(database.get(REMOVED_KEY)))
+            yield from merge(changed, removed, key=lambda change: change[0])
+    finally:  # also when the reader has seen enough
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_marker(delta: Path, scratch: Path, settings: StateSettings) -> Marker | None:
