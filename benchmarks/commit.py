@@ -23,6 +23,7 @@ import boto3
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.results import markdown, write_section
 from penstock.checkpoint import MemoryStore
 from penstock.checkpoint.directory_store import DirectoryStore
 from penstock.checkpoint.root import Root
@@ -31,8 +32,6 @@ from penstock.checkpoint.store import ObjectStore
 from tests.support.history import JOB, commit_epochs
 from tests.support.servers import BUCKET, moto, proxy
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-BEGIN, END = "<!-- commit: begin -->", "<!-- commit: end -->"
 COMMITS_S = 5.0
 BATCH = 20
 SNAPSHOT_EVERY = 50
@@ -78,7 +77,7 @@ def main() -> None:
     console = Console()
     for table in (rate_table(rates), opening_table(openings), cost_table(costs)):
         console.print(table)
-    write_section(report(rates, openings, costs))
+    write_section("commit", report(rates, openings, costs))
 
 
 def commit_rates(folder: Path) -> dict[str, float]:
@@ -230,25 +229,6 @@ def conclusion(costs: list[Cost]) -> str:
 
 def _largest_other(costs: list[Cost]) -> Cost:
     return next(cost for cost in costs if "fsync" not in cost.name)
-
-
-def markdown(table: Table) -> str:
-    """The same table as text for a document."""
-    columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    heads = [str(column.header) for column in table.columns]
-    rows = [heads, ["---"] * len(heads), *map(list, zip(*columns, strict=True))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def write_section(text: str) -> None:
-    """Replace this benchmark's part of RESULTS.md and leave the others' as they are."""
-    section = f"{BEGIN}\n{text}\n{END}"
-    before = RESULTS.read_text() if RESULTS.exists() else "# Measured\n"
-    if BEGIN in before:
-        head, _, rest = before.partition(BEGIN)
-        RESULTS.write_text(head + section + rest.partition(END)[2])
-    else:
-        RESULTS.write_text(f"{before.rstrip()}\n\n{section}\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, SstFileWriter
 
+from benchmarks.results import write_section
 from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.columns import Columns
 from penstock.state.database import PartitionDatabase
@@ -43,8 +44,6 @@ from penstock.state.overlay import Overlay
 from penstock.state.settings import StateSettings, sst_options
 from penstock.state.workspace import EpochTimes, Workspace
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-BEGIN, END = "<!-- state: begin -->", "<!-- state: end -->"
 SIZES = (1_000_000, 10_000_000)
 KEY_BYTES, VALUE_BYTES = 16, 32
 GROUP_KEYS = 100_000
@@ -563,7 +562,6 @@ def density_table(found: list[Density]) -> Table:
 
 def report(rows: list[Row], found: list[Density], keys: int) -> str:
     """The section of RESULTS.md."""
-    from benchmarks.commit import markdown  # not for the processes whose memory is measured
 
     machine = (
         f"{os.cpu_count()} cores (load {os.getloadavg()[2]:.1f} over 15 minutes), "
@@ -589,17 +587,6 @@ def report(rows: list[Row], found: list[Density], keys: int) -> str:
             f"{crossover(found)} Their delta is the larger one until nearly all keys change.",
         ]
     )
-
-
-def write_section(text: str) -> None:
-    """Replace this benchmark's part of RESULTS.md and leave the others' as they are."""
-    section = f"{BEGIN}\n{text}\n{END}"
-    before = RESULTS.read_text() if RESULTS.exists() else "# Measured\n"
-    if BEGIN in before:
-        head, _, rest = before.partition(BEGIN)
-        RESULTS.write_text(head + section + rest.partition(END)[2])
-    else:
-        RESULTS.write_text(f"{before.rstrip()}\n\n{section}\n")
 
 
 def measure(sizes: list[int]) -> tuple[list[Row], list[Density]]:
@@ -637,7 +624,7 @@ def main() -> None:
     console.print(density_table(found))
     console.print(crossover(found))
     if not options.dry:
-        write_section(report(rows, found, sizes[0]))
+        write_section("state", report(rows, found, sizes[0]))
 
 
 if __name__ == "__main__":
