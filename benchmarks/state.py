@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, SstFileWriter
 
-from benchmarks.results import write_section
+from benchmarks.results import markdown, write_section
 from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.columns import Columns
 from penstock.state.database import PartitionDatabase
