@@ -53,7 +53,7 @@ storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each k
 bench-commit: $(READY)  ## Commits per second, and restarts after a long life
 	$(BIN)/python -m benchmarks.commit
 
-bench-state: $(READY)  ## State against bare RocksDB: reading, writing, opening, memory
+bench-state: $(READY)  ## State against bare RocksDB, its memory, restores and uploads
 	$(BIN)/python -m benchmarks.state
 
 torture: $(READY)  ## Kill -9 a process working on state 500 times; nothing may be torn

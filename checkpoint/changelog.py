@@ -13,7 +13,7 @@ from penstock.checkpoint.root import Root
 from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch
 from penstock.state.changelog import read_changes
-from penstock.state.delta import sha256_of
+from penstock.state.hashing import sha256_of
 from penstock.state.settings import StateSettings
 
 __all__ = ["Change", "read_changelog"]

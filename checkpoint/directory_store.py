@@ -29,6 +29,7 @@ from penstock.checkpoint.folder_errors import explained
 from penstock.checkpoint.folder_locks import FolderLocks
 from penstock.checkpoint.folder_staging import Staging
 from penstock.checkpoint.folder_walk import walk
+from penstock.checkpoint.hashed_file import HashedFile
 from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
@@ -91,7 +92,7 @@ class DirectoryStore:
         with self._explained(key):
             self._write(key, _chunks(source), lambda: True)
 
-    def download(self, key: Key, target: BinaryIO) -> bool:
+    def download(self, key: Key, target: BinaryIO | HashedFile) -> bool:
         """Read an object into a file, a chunk at a time."""
         with self._explained(key):
             file = self._open(key)

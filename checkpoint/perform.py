@@ -7,9 +7,9 @@ nothing is armed there is no check at all, not even of a flag.
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.checkpoint.store import ObjectStore, digest
+from penstock.checkpoint.store import ObjectStore, digest, fetch
 from penstock.clock import Clock
-from penstock.effects import Create, Delete, Digest, Effect, Get, Page, Put, Replace, Wait
+from penstock.effects import Create, Delete, Digest, Effect, Fetch, Get, Page, Put, Replace, Wait
 from penstock.errors import PenstockError
 from penstock.points import Point
 
@@ -41,6 +41,7 @@ def store_handlers(store: ObjectStore, clock: Clock) -> Handlers:
     """How the effects of this room are performed on a real store."""
     return {
         Get: lambda e: store.get(e.key),
+        Fetch: lambda e: fetch(store, e.key),
         Digest: lambda e: digest(store, e.key),
         Put: lambda e: store.put(e.key, e.body),
         Create: lambda e: store.create(e.key, e.body),

@@ -10,7 +10,6 @@ cost is reported. A database that is not on the lineage is discarded: it may be 
 that never became real. One that somebody has open is passed over, never waited for.
 """
 
-import hashlib
 import logging
 import shutil
 from collections import Counter
@@ -21,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.hashed_file import HashedFile
 from penstock.checkpoint.manifest import Delta
 from penstock.checkpoint.recovery import Lineage
 from penstock.checkpoint.store import ObjectStore
@@ -28,7 +28,8 @@ from penstock.clock import Clock
 from penstock.errors import Corrupt, Unavailable
 from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.database import PartitionDatabase
-from penstock.state.delta import Marker, sha256_of
+from penstock.state.delta import Marker
+from penstock.state.hashing import sha256_of
 from penstock.state.host import DatabaseFolder, PartitionFolder
 from penstock.state.settings import StateSettings
 
@@ -136,6 +137,8 @@ class _Opening:
     identity: Identity
     folder: PartitionFolder
     restore: Restore
+    verified: set[str] = field(default_factory=set)
+    """Hashes of what this opening has read and found right."""
 
     def local(self, lineage: Lineage) -> OpenPartition | None:
         """Way 1: the first database here that can be brought to the version."""
@@ -192,7 +195,8 @@ class _Opening:
         return _is_at(database, lineage)
 
     def _from(self, lineage: Lineage, held: DatabaseFolder) -> OpenPartition:
-        """Lay the files, open them, take in the deltas."""
+        """Fetch everything, several at once; lay the files, open them, take in the deltas."""
+        self._fetch_all(lineage)
         self._lay(lineage, held.path)
         database = PartitionDatabase(held.path, self.settings)
         try:
@@ -208,42 +212,46 @@ class _Opening:
             raise
         return OpenPartition(database, held, self.restore)
 
-    def _lay(self, lineage: Lineage, path: Path) -> None:
-        """Put the snapshot's files where a database expects them."""
-        path.mkdir(parents=True, exist_ok=True)
-        before = self.restore.downloads
+    def _fetch_all(self, lineage: Lineage) -> None:
+        files = [(file.ref, self.folder.file(file.ref.sha256)) for file in lineage.files]
+        deltas = [(d.ref, self.folder.delta(epoch, d.attempt)) for epoch, d in lineage.deltas]
         with ThreadPoolExecutor(DOWNLOADS_MAX) as pool:
-            copies = [pool.submit(self._copy, file.ref, path / file.name) for file in lineage.files]
-            for copy in copies:
-                copy.result()
-        if lineage.files:
-            fetched = self.restore.downloads > before
-            self.restore.way = Way.STORE_FILES if fetched else Way.LOCAL_FILES
+            of_files = [pool.submit(self._fetch, ref, path) for ref, path in files]
+            of_deltas = [pool.submit(self._fetch, ref, path) for ref, path in deltas]
+            fetched = [each.result() for each in of_files]
+            for each in of_deltas:
+                each.result()
+        if files:
+            self.restore.way = Way.STORE_FILES if any(fetched) else Way.LOCAL_FILES
         else:
-            self.restore.way = Way.CHANGELOG if lineage.deltas else Way.NEW
+            self.restore.way = Way.CHANGELOG if deltas else Way.NEW
 
-    def _copy(self, ref: Ref, target: Path) -> None:
-        cached = self.folder.file(ref.sha256)
-        self._fetch(ref, cached)
-        if target.suffix == ".sst":
-            target.hardlink_to(cached)  # the database never changes a file, it only adds some
-        else:
-            shutil.copyfile(cached, target)
+    def _lay(self, lineage: Lineage, folder: Path) -> None:
+        """Put the snapshot's files where a database expects them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in lineage.files:
+            cached, target = self.folder.file(file.ref.sha256), folder / file.name
+            if target.suffix == ".sst":
+                target.hardlink_to(cached)  # the database never changes a file, it only adds some
+            else:
+                shutil.copyfile(cached, target)
 
     def _ingest(self, database: PartitionDatabase, deltas: Sequence[tuple[Epoch, Delta]]) -> None:
         paths: list[Path] = []
         for epoch, delta in deltas:
             path = self.folder.delta(epoch, delta.attempt)
-            self._fetch(delta.ref, path)
+            if delta.ref.sha256 not in self.verified:
+                self._fetch(delta.ref, path)
             paths.append(path)
         database.ingest(paths)
         self.restore.deltas += len(paths)
 
-    def _fetch(self, ref: Ref, path: Path) -> None:
-        """Have the object `ref` names at `path`, verified, from here or from the store."""
+    def _fetch(self, ref: Ref, path: Path) -> bool:
+        """Have the object `ref` names at `path`, verified; whether it came from the store."""
         if path.exists():
             if sha256_of(path) == ref.sha256:
-                return
+                self.verified.add(ref.sha256)
+                return False
             self.restore.discarded += 1
             path.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -253,13 +261,15 @@ class _Opening:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+        self.verified.add(ref.sha256)
+        return True
 
     def _download(self, ref: Ref, path: Path) -> None:
-        with path.open("w+b") as target:
+        with path.open("w+b") as file:
+            target = HashedFile(file)
             if not self.store.download(ref.key, target):
                 raise Corrupt(ref.key, "is missing", "restore it from a copy or an older epoch")
-            target.seek(0)
-            found = hashlib.file_digest(target, "sha256").hexdigest()
+            found = target.hexdigest()
         verify(ref, found, path.stat().st_size)
         self.restore.downloads += 1
         self.restore.downloaded_bytes += ref.size_bytes

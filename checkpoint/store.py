@@ -9,16 +9,25 @@ What an implementation raises: `Unavailable` when the same call may succeed late
 Each names the object and the next step, and neither ever shows a secret.
 """
 
-import hashlib
+import io
 import re
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
+from penstock.checkpoint.hashed_file import HashedFile
 from penstock.effects import Digested, Entry, Stored
 from penstock.errors import Invalid
 from penstock.ids import ETag, Key
 
-__all__ = ["KEY_LENGTH_MAX", "PAGE_ENTRIES_MAX", "ObjectStore", "check_key", "digest", "is_key"]
+__all__ = [
+    "KEY_LENGTH_MAX",
+    "PAGE_ENTRIES_MAX",
+    "ObjectStore",
+    "check_key",
+    "digest",
+    "fetch",
+    "is_key",
+]
 
 KEY_LENGTH_MAX = 700
 SEGMENT_LENGTH_MAX = 240
@@ -58,7 +67,7 @@ class ObjectStore(Protocol):
         """Write an object of any size from where a seekable file stands to its end, in bounded
         memory."""
 
-    def download(self, key: Key, target: BinaryIO) -> bool:
+    def download(self, key: Key, target: "BinaryIO | HashedFile") -> bool:
         """Read an object of any size into an empty, seekable, writable file, in bounded memory.
 
         False, and nothing written, if there is none. What was written before an error stays
@@ -85,32 +94,15 @@ def is_key(name: str) -> bool:
     return len(name) <= KEY_LENGTH_MAX and _KEY.fullmatch(name) is not None
 
 
+def fetch(store: ObjectStore, key: Key) -> bytes | None:
+    """The bytes of an object, without asking for its version; None if there is none."""
+    target = io.BytesIO()
+    return target.getvalue() if store.download(key, target) else None
+
+
 def digest(store: ObjectStore, key: Key) -> Digested | None:
     """The hash and length of an object of any size, or None if there is none."""
-    tally = _Tally()
-    if not store.download(key, tally):  # type: ignore[arg-type]  # it only writes and rewinds
+    target = HashedFile()
+    if not store.download(key, target):
         return None
-    return Digested(tally.hash.hexdigest(), tally.size_bytes)
-
-
-class _Tally:
-    """A file that remembers only the hash and the length of what was written to it."""
-
-    def __init__(self) -> None:
-        self.hash = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, chunk: bytes) -> int:
-        self.hash.update(chunk)
-        self.size_bytes += len(chunk)
-        return len(chunk)
-
-    def seek(self, position: int) -> int:
-        """A retried download starts over."""
-        if position != 0:
-            raise ValueError("a tally can only be rewound to its start")
-        self.__init__()  # type: ignore[misc]
-        return 0
-
-    def truncate(self) -> int:
-        return 0
+    return Digested(target.hexdigest(), target.size_bytes)

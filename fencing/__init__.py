@@ -8,7 +8,7 @@ May import the lobby (`penstock.ids`, `errors`, `clock`, `effects`, `points`) an
 """
 
 from penstock.fencing.heartbeat import Beat, heartbeat_key, heartbeats, release
-from penstock.fencing.register import Document, Landed, Lost, Register, Seen, Won, read, swap
+from penstock.fencing.register import Document, Landed, Led, Lost, Register, Seen, Won, read, swap
 from penstock.fencing.standby import Silence, stand_by
 from penstock.fencing.takeover import take_over
 from penstock.fencing.tenure import Tenure
@@ -17,6 +17,7 @@ __all__ = [
     "Beat",
     "Document",
     "Landed",
+    "Led",
     "Lost",
     "Register",
     "Seen",

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.effects import Put, Steps, Wait
 from penstock.errors import PenstockError
-from penstock.fencing.register import Document, Register, read
+from penstock.fencing.register import Led, Register, read
 from penstock.fencing.tenure import Tenure
 from penstock.ids import Holder, Key, Token
 from penstock.points import Point
@@ -21,7 +21,7 @@ __all__ = ["HEARTBEAT_PREFIX", "Beat", "heartbeat_key", "heartbeats", "release"]
 HEARTBEAT_PREFIX = "heartbeats/"
 
 
-D = TypeVar("D", bound=Document)
+D = TypeVar("D", bound=Led)
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):

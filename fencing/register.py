@@ -27,7 +27,7 @@ from penstock.errors import Corrupt, Invalid, Unavailable
 from penstock.ids import ETag, Holder, Key, Token
 from penstock.points import Point
 
-__all__ = ["Document", "Landed", "Lost", "Register", "Seen", "Won", "read", "swap"]
+__all__ = ["Document", "Landed", "Led", "Lost", "Register", "Seen", "Won", "read", "swap"]
 
 SENDS_MAX = 8
 """How often one change is sent before its outcome is called unknown."""
@@ -54,19 +54,23 @@ class Document(Protocol):
     """What a register holds. Promise: each change is unique, and strictly greater in `rank`."""
 
     @property
+    def rank(self) -> tuple[int, ...]:
+        """Grows with every change."""
+
+    def tells_of(self, change: Self, expected: Self | None) -> Landed:
+        """Whether `change`, made to `expected`, is part of this document's past."""
+
+
+class Led(Document, Protocol):
+    """A document that says who may change it."""
+
+    @property
     def token(self) -> Token:
         """The fencing token in force."""
 
     @property
     def holder(self) -> Holder:
         """Who holds it."""
-
-    @property
-    def rank(self) -> tuple[int, ...]:
-        """Grows with every change."""
-
-    def tells_of(self, change: Self, expected: Self | None) -> Landed:
-        """Whether `change`, made to `expected`, is part of this document's past."""
 
 
 D = TypeVar("D", bound=Document)

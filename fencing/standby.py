@@ -12,7 +12,7 @@ from penstock.clock import Clock
 from penstock.effects import Get, Steps, Stored, Wait
 from penstock.errors import Unavailable
 from penstock.fencing.heartbeat import Beat, heartbeat_key
-from penstock.fencing.register import Document, Register, read
+from penstock.fencing.register import Led, Register, read
 from penstock.points import Point
 
 __all__ = ["Silence", "stand_by"]
@@ -21,7 +21,7 @@ __all__ = ["Silence", "stand_by"]
 FIRST_TRIES_MAX = 5
 """How often a store that has never answered is tried: its address may simply be wrong."""
 
-D = TypeVar("D", bound=Document)
+D = TypeVar("D", bound=Led)
 
 
 class Silence:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from penstock.clock import Chance
 from penstock.effects import Steps, Wait
 from penstock.errors import Gone, Unavailable
-from penstock.fencing.register import Document, Register, Seen, Won, read, swap
+from penstock.fencing.register import Led, Register, Seen, Won, read, swap
 from penstock.points import Point
 
 __all__ = ["take_over"]
@@ -20,7 +20,7 @@ RACES_MAX = 64
 
 SPREAD_S = 0.2
 
-D = TypeVar("D", bound=Document)
+D = TypeVar("D", bound=Led)
 
 
 def take_over(

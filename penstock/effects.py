@@ -7,6 +7,7 @@ protocol therefore has no clock, no socket and no thread of its own.
 Answers, and what an exception means:
 
     Get      Stored, or None when there is no such object
+    Fetch    the bytes, or None; for objects that never change, whose version nobody asks
     Digest   Digested, or None; for objects too large to hold
     Put      None. Safe to send again: the same key always gets the same bytes
     Create   the new ETag, or None: the store did not confirm it
@@ -34,6 +35,7 @@ __all__ = [
     "Digested",
     "Effect",
     "Entry",
+    "Fetch",
     "Get",
     "Page",
     "Put",
@@ -54,6 +56,13 @@ class Effect:
 @dataclass(frozen=True, slots=True)
 class Get(Effect):
     """Read a small object whole."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Effect):
+    """Read an object that never changes, whole."""
 
     key: Key
 

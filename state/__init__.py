@@ -6,6 +6,7 @@ epoch. A database shows exactly the version its marker names. Nothing is ever pi
 May import the lobby.
 """
 
+from penstock.state.columns import Columns
 from penstock.state.database import Locked, PartitionDatabase
 from penstock.state.declare import StateClock, StateSpec, Ttl, by_clock, declared, ttl
 from penstock.state.delta import DeltaFile, Marker
@@ -15,6 +16,7 @@ from penstock.state.settings import StateSettings
 from penstock.state.workspace import Due, EpochTimes, Workspace
 
 __all__ = [
+    "Columns",
     "DeltaFile",
     "Due",
     "EpochTimes",

@@ -31,7 +31,7 @@ class PartitionDatabase:
 
     def __init__(self, folder: Path, settings: StateSettings) -> None:
         self.folder = folder
-        self._settings = settings
+        self.settings = settings
         self._db = _open(folder, settings)
         try:
             self.marker = decode_marker(str(folder), self._get(MARKER_KEY))

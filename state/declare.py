@@ -17,6 +17,8 @@ from enum import Enum
 from typing import Annotated, Any
 
 from penstock.errors import Invalid
+from penstock.state.columns import Columns
+from penstock.state.dtypes import key_dtype, spell_dtype, value_dtype
 from penstock.state.keys import KEY_TYPES
 from penstock.state.kinds import List, Map, Timer, Value
 from penstock.state.types import Description, describe, flaw_between, spell, spell_type
@@ -31,7 +33,8 @@ _UNITS_MS = {
 _DURATION = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([a-z]+)\s*")
 TTL_MS_MAX = 100 * 365 * 86_400_000
 """A hundred years. What should live longer needs no time to live."""
-_KINDS = {Value: "value", List: "list", Map: "map", Timer: "timer"}
+_KINDS = {Value: "value", List: "list", Map: "map", Timer: "timer", Columns: "columns"}
+_ARGUMENTS = {Value: 1, List: 1, Map: 2, Timer: 0, Columns: 2}
 
 
 class StateClock(Enum):
@@ -83,7 +86,7 @@ class StateSpec:
     name: str
     kind: str
     key_type: Any = None
-    """Of a map's own keys."""
+    """Of a map's own keys, or of columns."""
     value_type: Any = None
     ttl: Ttl | None = None
     clock: StateClock = StateClock.EVENT
@@ -100,7 +103,10 @@ class StateSpec:
             found["clock"] = self.clock.value
         elif self.ttl is not None:
             found["clock"] = self.ttl.clock.value
-        if self.kind != "timer":
+        if self.kind == "columns":
+            found["key"] = {"is": spell_dtype(key_dtype(self.key_type, self.where))}
+            found["value"] = {"is": spell_dtype(value_dtype(self.value_type, self.where))}
+        elif self.kind != "timer":
             found["value"] = describe(self.value_type, self.where)
         if self.kind == "map":
             found["key"] = describe(self.key_type, self.where)
@@ -131,7 +137,7 @@ def _spec(name: str, hint: Any) -> StateSpec | None:
     if not isinstance(origin, type) or origin not in _KINDS:
         return None
     arguments = typing.get_args(hint)
-    wanted = {Value: 1, List: 1, Map: 2, Timer: 0}[origin]
+    wanted = _ARGUMENTS[origin]
     if len(arguments) != wanted:
         raise Invalid(f"state {name!r}", f"is a bare {origin.__name__}", _how(origin))
     spec = StateSpec(
@@ -149,13 +155,19 @@ def _spec(name: str, hint: Any) -> StateSpec | None:
 
 def _checked(spec: StateSpec) -> StateSpec:
     spec.description()
-    if spec.kind != "timer":
+    if spec.kind not in ("timer", "columns"):
         Codec[Any](spec.value_type, spec.where)
     if spec.kind == "map" and not _has_order(spec.key_type):
         raise Invalid(
             spec.where,
             f"is a Map with {spell_type(spec.key_type)} as its key, which has no order",
             f"use {', '.join(kind.__name__ for kind in KEY_TYPES)} as the key",
+        )
+    if spec.kind == "columns" and spec.ttl is not None:
+        raise Invalid(
+            spec.where,
+            "is Columns with a time to live",
+            "keep a time in its value, and remove_many",
         )
     if spec.kind == "timer" and spec.ttl is not None:
         raise Invalid(spec.where, "is a Timer with a time to live", "cancel the timer instead")
@@ -170,11 +182,11 @@ def _has_order(kind: Any) -> bool:
 
 
 def _how(kind: type) -> str:
-    return (
-        "say what it maps: Map[str, float]"
-        if kind is Map
-        else f"say what it holds: {kind.__name__}[int]"
-    )
+    if kind is Map:
+        return "say what it maps: Map[str, float]"
+    if kind is Columns:
+        return "say what it maps: Columns[int, float]"
+    return f"say what it holds: {kind.__name__}[int]"
 
 
 def check_schemas(stored: Mapping[str, Description], specs: list[StateSpec], operator: str) -> None:

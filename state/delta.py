@@ -6,22 +6,20 @@ exactly the changes up to it. Removed keys are real tombstones; their names are 
 a key of the delta's own, because a reader of the changelog cannot see a tombstone otherwise.
 """
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from rocksdict import SstFileWriter
 
-from penstock.errors import Corrupt, Unavailable
+from penstock.errors import Corrupt, PenstockError, Unavailable
 from penstock.ids import Attempt, Epoch, Generation
+from penstock.state.hashing import GrowingHash
 from penstock.state.layout import MARKER_KEY, REMOVED_KEY, SCHEMA_KEY
 from penstock.state.settings import StateSettings, sst_options
 
-__all__ = ["DeltaFile", "Marker", "decode_marker", "decode_removed", "sha256_of", "write_delta"]
-
-CHUNK_BYTES = 1 << 20
+__all__ = ["DeltaFile", "Marker", "decode_marker", "decode_removed", "write_delta", "write_ordered"]
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +41,6 @@ class DeltaFile:
     marker: Marker
     sha256: str
     size_bytes: int
-    entries: int
 
 
 def write_delta(
@@ -55,46 +52,60 @@ def write_delta(
 ) -> DeltaFile:
     """Write the changes, sorted, with their marker. None stands for a removed key."""
     try:
-        _write(path, marker, changes, schemas, settings)
-        return DeltaFile(path, marker, sha256_of(path), path.stat().st_size, len(changes))
-    except OSError as error:
-        raise _unwritten(path, str(error.strerror)) from error
+        return write_ordered(path, marker, changes.items(), schemas, settings)
+    except _OutOfOrderError:  # most are made in the order of their keys, and looking first costs
+        keys = sorted(changes)
+        pairs = zip(keys, map(changes.__getitem__, keys), strict=True)
+        return write_ordered(path, marker, pairs, schemas, settings)
 
 
-def _write(
+def write_ordered(
     path: Path,
     marker: Marker,
-    changes: Mapping[bytes, bytes | None],
+    changes: Iterable[tuple[bytes, bytes | None]],
     schemas: bytes,
     settings: StateSettings,
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = SstFileWriter(options=sst_options(settings))
-    keys, values = _sorted(changes)
-    pairs = () if all(values) else zip(keys, values, strict=True)  # none is empty, none is None
-    removed = [key for key, value in pairs if value is None]
+) -> DeltaFile:
+    """The same of changes that come in the order of their keys; they are not kept in memory."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer = SstFileWriter(options=sst_options(settings))
         writer.open(str(path))
+        hashing = GrowingHash(path)
+    except Exception as error:
+        raise _unwritten(path, error) from error
+    try:
         writer[MARKER_KEY] = msgspec.json.encode(marker)
         writer[SCHEMA_KEY] = schemas
-        writer[REMOVED_KEY] = msgspec.msgpack.encode(removed)
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                del writer[key]
-            else:
-                writer[key] = value
+        _write(writer, changes)
         writer.finish()
+        return DeltaFile(path, marker, hashing.finish(), path.stat().st_size)
+    except PenstockError:  # of whoever gives the changes
+        path.unlink(missing_ok=True)
+        raise
     except Exception as error:
         path.unlink(missing_ok=True)
-        raise _unwritten(path, str(error)) from error
+        if "ascending order" in str(error):
+            raise _OutOfOrderError from error
+        raise _unwritten(path, error) from error
+    finally:
+        hashing.stop()
 
 
-def _sorted(changes: Mapping[bytes, bytes | None]) -> tuple[list[bytes], list[bytes | None]]:
-    """Keys in order, and their values. Changes made in order, as most are, are not looked up."""
-    keys = sorted(changes)
-    if keys == list(changes):
-        return keys, list(changes.values())
-    return keys, [changes[key] for key in keys]
+def _write(writer: SstFileWriter, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+    """Every change, then the names of those that are removals."""
+    removed: list[bytes] = []
+    for key, value in changes:
+        if value is None:
+            del writer[key]
+            removed.append(key)
+        else:
+            writer[key] = value
+    writer[REMOVED_KEY] = msgspec.msgpack.encode(removed)
+
+
+class _OutOfOrderError(Exception):
+    """A change came after one with a greater key."""
 
 
 def decode_marker(name: str, body: bytes | None) -> Marker | None:
@@ -112,13 +123,8 @@ def decode_removed(body: bytes | None) -> list[bytes]:
     return [] if body is None else msgspec.msgpack.decode(body, type=list[bytes])
 
 
-def sha256_of(path: Path) -> str:
-    """The hash of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _unwritten(path: Path, why: str) -> Unavailable:
+def _unwritten(path: Path, error: Exception) -> Unavailable:
+    why = error.strerror if isinstance(error, OSError) else error
     return Unavailable(
         f"delta {path.name}",
         f"could not be written ({why})",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.errors import Invalid
 from penstock.state.database import PartitionDatabase
-from penstock.state.delta import DeltaFile, Marker, write_delta
+from penstock.state.delta import DeltaFile, Marker, write_ordered
 from penstock.state.layout import GROUPS_MAX, group_of_entry, group_prefix
 from penstock.state.settings import StateSettings
 
@@ -42,9 +42,9 @@ def groups_of(partition: int, partitions: int, groups: int = GROUPS) -> range:
 def extract(
     database: PartitionDatabase, groups: range, path: Path, marker: Marker, settings: StateSettings
 ) -> DeltaFile:
-    """Write everything of some key groups as one sorted file. It is held in memory meanwhile."""
-    entries: dict[bytes, bytes | None] = dict(_entries(database, groups))
-    return write_delta(path, marker, entries, database.schemas or b"{}", settings)
+    """Write everything of some key groups as one sorted file."""
+    schemas = database.schemas or b"{}"
+    return write_ordered(path, marker, _entries(database, groups), schemas, settings)
 
 
 def merge(parts: Iterable[Path], into: PartitionDatabase) -> None:

@@ -2,10 +2,10 @@
 
     00 'm'                                           the marker: which version this is
     00 's'                                           the schemas of the states
-    00 't'                                           what the last delta removed
     01 group(2) 01 key state(1) sub                  a state's entry
     01 group(2) 02 state(1) expires(8) key state(1) sub   when an entry with a time to live ends
     01 group(2) 03 clock(1) due(8) key state(1)      a timer
+    02 't'                                           what the last delta removed
 
 Everything of a key group is one range, so a group can be cut out and moved; everything of a key
 is one range within it, so a key can be found, shown or removed whole.
@@ -31,7 +31,7 @@ __all__ = [
 
 MARKER_KEY = b"\x00m"
 SCHEMA_KEY = b"\x00s"
-REMOVED_KEY = b"\x00t"
+REMOVED_KEY = b"\x02t"
 GROUPS_MAX = 1 << 15
 DATA, EXPIRY, TIMER = b"\x01", b"\x02", b"\x03"
 

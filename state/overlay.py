@@ -9,6 +9,9 @@ from typing import Protocol
 
 __all__ = ["Committed", "Overlay"]
 
+ENTRY_BYTES = 200
+"""What an entry takes beside its value: its key, the objects of both, its place in the table."""
+
 
 class Committed(Protocol):
     """Promise: shows one committed version, and goes on showing it."""
@@ -26,29 +29,46 @@ class Committed(Protocol):
 class Overlay:
     """Changes of one attempt over one committed version."""
 
-    def __init__(self, committed: Committed) -> None:
+    def __init__(self, committed: Committed, fetched_bytes_max: int = 64 << 20) -> None:
         self.changes: dict[bytes, bytes | None] = {}
         """New values by key; None for a removed one."""
         self._committed = committed
+        self._fetched_bytes = 0
+        self._fetched_bytes_max = fetched_bytes_max
         self._fetched: dict[bytes, bytes | None] = {}
         self._scoped: dict[bytes, dict[bytes, bytes | None]] = {}
 
     def prefetch(self, keys: list[bytes]) -> None:
-        """Fetch what will be asked for with one request. Sorted keys are fetched fastest."""
-        self._fetched.update(zip(keys, self._committed.get_many(keys), strict=True))
+        """Fetch what will be asked for with one request. Sorted keys are fetched fastest.
+
+        What was fetched before is forgotten when all of it together takes more than allowed.
+        """
+        values = self._committed.get_many(keys)
+        size_bytes = sum(map(len, filter(None, values))) + ENTRY_BYTES * len(keys)
+        if self._fetched_bytes + size_bytes > self._fetched_bytes_max:
+            self._fetched.clear()
+            self._fetched_bytes = 0
+        self._fetched.update(zip(keys, values, strict=True))
+        self._fetched_bytes += size_bytes
 
     def get(self, key: bytes) -> bytes | None:
         """The value as this attempt sees it."""
         if key in self.changes:
             return self.changes[key]
         if key not in self._fetched:
-            self._fetched[key] = self._committed.get(key)
+            self.prefetch([key])
         return self._fetched[key]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, with one request for those that are not known yet."""
-        self.prefetch([k for k in keys if k not in self.changes and k not in self._fetched])
-        return [self.get(key) for key in keys]
+        known = {
+            key: self.changes[key] if key in self.changes else self._fetched[key]
+            for key in keys
+            if key in self.changes or key in self._fetched
+        }
+        if missing := [key for key in keys if key not in known]:
+            self.prefetch(missing)  # which may forget what was fetched before
+        return [known[key] if key in known else self._fetched[key] for key in keys]
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change a value, or remove it. What is set back to what is committed is no change."""

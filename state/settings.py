@@ -25,6 +25,8 @@ class StateSettings:
 
     block_cache_bytes: int = 64 << 20
     """Per open database. Index and filter blocks count in it, so it bounds memory."""
+    fetched_bytes: int = 64 << 20
+    """Per attempt: what it keeps of the values it has fetched, beside those it has changed."""
     bloom_bits: int = 10
     max_open_files: int = 256
     background_jobs: int = 2

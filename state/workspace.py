@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import Invalid
+from penstock.state.columns import Columns
 from penstock.state.database import PartitionDatabase
 from penstock.state.declare import StateClock, StateSpec, check_schemas
 from penstock.state.delta import DeltaFile, Marker, write_delta
@@ -83,7 +84,7 @@ class Workspace:
         groups: range,
         times: EpochTimes,
     ) -> None:
-        self.overlay = Overlay(database)
+        self.overlay = Overlay(database, database.settings.fetched_bytes)
         self.times = times
         self.prefix = b""
         self.group = 0
@@ -92,10 +93,12 @@ class Workspace:
         self._stored = _read_schemas(database.schemas)
         check_schemas({n: s.description for n, s in self._stored.items()}, specs, operator)
         self._stored = _numbered(self._stored, specs)
-        self._cells = {spec.name: Cell(self, spec, self._stored[spec.name]) for spec in specs}
-        self.states: dict[str, Any] = {
-            name: _KINDS[cell.spec.kind](cell) for name, cell in self._cells.items()
+        self._cells = {
+            spec.name: Cell(self, spec, self._stored[spec.name])
+            for spec in specs
+            if spec.kind != "columns"
         }
+        self.states: dict[str, Any] = {spec.name: self._handle(spec) for spec in specs}
         """The handles, by name, as a function's arguments."""
         self._names = {stored.number: name for name, stored in self._stored.items()}
 
@@ -143,6 +146,12 @@ class Workspace:
             return None
         schemas = msgspec.json.encode(self._stored)
         return write_delta(path, marker, self.overlay.changes, schemas, settings)
+
+    def _handle(self, spec: StateSpec) -> Any:
+        if spec.kind != "columns":
+            return _KINDS[spec.kind](self._cells[spec.name])
+        number = self._stored[spec.name].number
+        return Columns(self.overlay, spec.name, number, spec.key_type, spec.value_type)
 
     def _due(self, group: int, clock: StateClock) -> Iterator[Due]:
         now_ms = self.times.now_ms(clock)

@@ -449,7 +449,12 @@ def test_bad_input_is_refused_in_a_sentence(kind: str) -> None:
         ("<f8", "<i8", "state 'totals' has float64 as its key: use int64 or S16."),
         ("S300", "<i8", "has S300 as its key: use a type of fixed width, up to 256 bytes."),
         ("<i8", "O", "has object as its value: use a type of fixed width, up to 4096 bytes."),
-        ("<i8", "nonsense", "state 'totals' has 'nonsense' as its value: use a numpy dtype."),
+        (
+            "<i8",
+            "nonsense",
+            "state 'totals' has 'nonsense' as its value, which has no fixed width: "
+            'use int, float, np.int32 or Literal["S16"].',
+        ),
     ],
 )
 def test_a_bad_declaration_is_refused(key: Any, value: Any, said: str) -> None:
