@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 SEEDS  ?= 50000
+LOG_SEEDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test demo java sim crashpoints mutants storm bench-commit bench-state torture clean lock
+.PHONY: help setup lint test demo java sim sim-log crashpoints mutants storm storm-log bench-commit bench-state bench-log torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +42,13 @@ else
 	$(BIN)/python -m penstock.chaos sim --seeds $(SEEDS)
 endif
 
+sim-log: $(READY)  ## The same for the embedded log (default 20000)
+ifdef SEED
+	$(BIN)/python -m penstock.chaos replay-log $(SEED)
+else
+	$(BIN)/python -m penstock.chaos sim-log --seeds $(LOG_SEEDS)
+endif
+
 crashpoints: $(READY)  ## Fail every request of a small job in every way: singles, zombies, pairs
 	$(BIN)/python -m penstock.chaos crashpoints
 
@@ -50,11 +58,17 @@ mutants: $(READY)  ## Plant every known bug in turn; each must be caught
 storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each kind of store
 	PENSTOCK_STORM_S=30 $(BIN)/pytest -q tests/stories/test_eight_processes.py
 
+storm-log: $(READY)  ## Eight producers, a million rows, kills and zombies
+	PENSTOCK_LOG_ROWS=1000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
+
 bench-commit: $(READY)  ## Commits per second, and restarts after a long life
 	$(BIN)/python -m benchmarks.commit
 
 bench-state: $(READY)  ## State against bare RocksDB, its memory, restores and uploads
 	$(BIN)/python -m benchmarks.state
+
+bench-log: $(READY)  ## The embedded log against bare Arrow files, and opening a long one
+	$(BIN)/python -m benchmarks.log
 
 torture: $(READY)  ## Kill -9 a process working on state 500 times; nothing may be torn
 	$(BIN)/python -m tests.torture

@@ -8,7 +8,9 @@ May import everything.
 
 from penstock.chaos.crashpoints import Verdict, every_pair, every_single, every_zombie
 from penstock.chaos.faults import Fault, Script, SeededFaults
-from penstock.chaos.simulation import Outcome, simulate
+from penstock.chaos.log_simulation import simulate_log
+from penstock.chaos.scheduler import Outcome
+from penstock.chaos.simulation import simulate
 
 __all__ = [
     "Fault",
@@ -20,4 +22,5 @@ __all__ = [
     "every_single",
     "every_zombie",
     "simulate",
+    "simulate_log",
 ]

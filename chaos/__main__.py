@@ -1,6 +1,7 @@
 """`python -m penstock.chaos`: the simulator from a shell. `make sim` and friends call this."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,8 +12,10 @@ from rich.table import Table
 from penstock.chaos.campaign import Campaign, run_campaign
 from penstock.chaos.crashpoints import Verdict, every_pair, every_single, every_zombie
 from penstock.chaos.faults import Fault
+from penstock.chaos.log_simulation import simulate_log
+from penstock.chaos.scheduler import Outcome
 from penstock.chaos.simulation import simulate
-from penstock.points import Point
+from penstock.points import COMMIT_POINTS, LOG_POINTS, Point
 
 CORES = os.cpu_count() or 1
 out = Console(highlight=False)
@@ -26,13 +29,35 @@ def sim(
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = CORES,
 ) -> None:
     """Run seeded schedules and judge each."""
+    _run(simulate, seeds, first, workers, COMMIT_POINTS, "make sim SEED=")
+
+
+@app.command()
+def sim_log(
+    seeds: Annotated[int, typer.Option(min=1, help="How many schedules.")] = 20_000,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = CORES,
+) -> None:
+    """The same for the embedded log: producers, their zombies, retention and compaction."""
+    points = tuple(point for point in LOG_POINTS if not point.startswith(Point.LOG_TOPIC))
+    _run(simulate_log, seeds, first, workers, points, "make sim-log SEED=")
+
+
+def _run(
+    run: Callable[[int], Outcome],
+    seeds: int,
+    first: int,
+    workers: int,
+    points: tuple[Point, ...],
+    again: str,
+) -> None:
     total = Campaign()
     with Progress(console=out, transient=True) as progress:
         task = progress.add_task("schedules", total=seeds)
-        for total in run_campaign(first, seeds, workers):
+        for total in run_campaign(first, seeds, workers, run):
             progress.update(task, completed=total.schedules)
     out.print(_fault_table(total))
-    silent = [point for point in Point if not total.points[point]]
+    silent = [point for point in points if not total.points[point]]
     out.print(
         f"{total.schedules:,} schedules, {total.requests:,} requests, "
         f"{sum(total.faults.values()):,} faults; {len(total.bad)} bad"
@@ -41,7 +66,7 @@ def sim(
         f"{total.repeated} run twice, {len(total.unlike)} unlike; trace hash {total.trace_hash}"
     )
     for seed, broken in total.bad[:10]:
-        out.print(f"[red]seed {seed}[/]: {broken[0]}    make sim SEED={seed}")
+        out.print(f"[red]seed {seed}[/]: {broken[0]}    {again}{seed}")
     if silent:
         out.print(f"never reached: {', '.join(silent)}")
     raise typer.Exit(1 if total.bad or total.unlike else 0)
@@ -50,7 +75,16 @@ def sim(
 @app.command()
 def replay(seed: int) -> None:
     """Tell the story of one seed."""
-    outcome = simulate(seed, tell=True)
+    _tell(simulate(seed, tell=True))
+
+
+@app.command()
+def replay_log(seed: int) -> None:
+    """Tell the story of one seed of the log."""
+    _tell(simulate_log(seed, tell=True))
+
+
+def _tell(outcome: Outcome) -> None:
     for line in outcome.story:
         style = "bold yellow" if "<--" in line else None
         out.print(line, style=style, markup=False, soft_wrap=True)
@@ -74,8 +108,8 @@ def crashpoints(
         total.join(verdict)
     for faults, broken in total.bad[:10]:
         out.print(f"[red]{faults}[/]: {broken[0]}")
-    reached = len(Point) - len(total.never_reached)
-    out.print(f"{reached} of {len(Point)} named points reached")
+    reached = len(COMMIT_POINTS) - len(total.never_reached)
+    out.print(f"{reached} of {len(COMMIT_POINTS)} named points reached")
     for point in total.never_reached:
         out.print(f"[red]never reached[/]: {point}")
     raise typer.Exit(1 if total.bad or total.never_reached else 0)

@@ -7,11 +7,13 @@ that repeats each bad one.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.chaos.crashpoints import in_parallel
 from penstock.chaos.faults import Fault
+from penstock.chaos.scheduler import Outcome
 from penstock.chaos.simulation import simulate
 from penstock.points import Point
 
@@ -55,23 +57,28 @@ class Campaign:
         return hashlib.sha256(ordered.encode()).hexdigest()[:16]
 
 
-def run_campaign(first: int, count: int, workers: int) -> Iterator[Campaign]:
-    """Run seeds `first` up to `first + count`; yields the sum so far after every chunk."""
+def run_campaign(
+    first: int, count: int, workers: int, run: Callable[[int], Outcome] = simulate
+) -> Iterator[Campaign]:
+    """Run seeds `first` up to `first + count`; yields the sum so far after every chunk.
+
+    `run` is what a seed stands for: a job, or a topic.
+    """
     total = Campaign()
     chunks = [
         range(start, min(start + CHUNK, first + count))
         for start in range(first, first + count, CHUNK)
     ]
-    for part in in_parallel(_run_seeds, chunks, workers):
+    for part in in_parallel(partial(_run_seeds, run), chunks, workers):
         total.join(part)
         yield total
 
 
-def _run_seeds(seeds: range) -> Campaign:
+def _run_seeds(run: Callable[[int], Outcome], seeds: range) -> Campaign:
     part = Campaign()
     traces = hashlib.blake2b(digest_size=16)
     for seed in seeds:
-        outcome = simulate(seed)
+        outcome = run(seed)
         part.schedules += 1
         part.requests += outcome.requests
         part.faults += outcome.faults
@@ -81,7 +88,7 @@ def _run_seeds(seeds: range) -> Campaign:
             part.bad.append((seed, outcome.broken))
         if seed % TWICE_EVERY == 0:
             part.repeated += 1
-            if simulate(seed).trace_hash != outcome.trace_hash:
+            if run(seed).trace_hash != outcome.trace_hash:
                 part.unlike.append(seed)
     part.traces[seeds.start] = traces.hexdigest()
     return part

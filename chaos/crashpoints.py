@@ -26,8 +26,9 @@ from typing import TypeVar
 
 from penstock.chaos.faults import Fault, Script
 from penstock.chaos.model_job import Workload
-from penstock.chaos.simulation import Outcome, Simulation
-from penstock.points import Point
+from penstock.chaos.scheduler import Outcome
+from penstock.chaos.simulation import Simulation
+from penstock.points import COMMIT_POINTS, Point
 
 __all__ = [
     "Verdict",
@@ -69,7 +70,7 @@ class Verdict:
     @property
     def never_reached(self) -> list[Point]:
         """Points that no run came by."""
-        return [point for point in Point if not self.reached[point]]
+        return [point for point in COMMIT_POINTS if not self.reached[point]]
 
     def add(self, faults: Faults, outcome: Outcome) -> None:
         """Count one run."""
@@ -99,9 +100,9 @@ def run_script(faults: Faults, *, tell: bool = False) -> Outcome:
     run = Simulation(random.Random(SCHEDULE), Script(faults), THREE_EPOCHS, tell=tell)
     run.start_leader(patient=False)
     run.start_leader(patient=True)
-    run.start("reader", lambda program: program.reader())
-    run.start("operator", lambda program: program.operator("keep"))
-    run.start("inspector", lambda program: program.inspector())
+    run.start_program("reader", lambda program: program.reader())
+    run.start_program("operator", lambda program: program.operator("keep"))
+    run.start_program("inspector", lambda program: program.inspector())
     return run.to_the_end()
 
 

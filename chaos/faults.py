@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from penstock.effects import Create, Delete, Digest, Effect, Get, Page, Put, Replace
+from penstock.effects import Create, Delete, Digest, Effect, Fetch, Get, Page, Put, Replace
 from penstock.points import Point
 from penstock.sinks import Apply, ReadCursor
 
@@ -80,11 +80,13 @@ DECISIVE_POINTS = frozenset(
     {Point.COLLECT_PIN, Point.COLLECT_PINS, Point.PIN_WRITE, Point.PIN_CHECK, Point.PIN_REMOVE}
 )
 
-FRESH_READS = frozenset({Point.PIN_CHECK})
-"""A pin needs the store to show its latest HEAD, which every store here promises."""
+FRESH_READS = frozenset({Point.PIN_CHECK, Point.LOG_CLAIMS})
+"""A pin, and a producer new to a partition, need the store to show what is there now, which every
+store here promises."""
 
 POSSIBLE: Mapping[type[Effect], tuple[Fault, ...]] = {
     Get: (*ANY_REQUEST, *READS),
+    Fetch: (*ANY_REQUEST, Fault.RESET, Fault.TRUNCATED, Fault.FLIPPED, Fault.ABSENT_404),
     Digest: (*ANY_REQUEST, Fault.RESET),
     Page: (*ANY_REQUEST, Fault.RESET),
     Put: (*ANY_REQUEST, *WRITES),

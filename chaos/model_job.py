@@ -7,9 +7,10 @@ collecting, pinning and reading are the real thing.
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.chaos.host import Host
 from penstock.checkpoint import (
     HEAD_REGISTER,
     Chain,
@@ -37,7 +38,6 @@ from penstock.checkpoint import (
 from penstock.checkpoint.fsck import check
 from penstock.checkpoint.layout import delta_key, output_key, snapshot_key
 from penstock.checkpoint.recovery import PartitionName
-from penstock.clock import Chance, Clock
 from penstock.effects import Steps, Wait
 from penstock.errors import Fenced, Gone, Invalid, PenstockError
 from penstock.fencing import heartbeats, release, stand_by
@@ -45,7 +45,7 @@ from penstock.ids import Attempt, Epoch, Holder, JobName
 from penstock.points import Point
 from penstock.sinks import roll_forward
 
-__all__ = ["PARTITIONS", "SINK", "Host", "Program", "Workload", "rows_of"]
+__all__ = ["PARTITIONS", "SINK", "Program", "Workload", "rows_of"]
 
 JOB = JobName("model")
 SOURCE, OPERATOR, SINK = "events", "totals", "ledger"
@@ -80,19 +80,6 @@ class Workload:
             for _ in range(PARTITIONS)
         )
         return Workload(events, rng.randint(1, 3), wobbly=rng.random() < 0.3)
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What a simulated process has: a name, clocks, chance, and threads."""
-
-    name: str
-    clock: Clock
-    chance: Chance
-    rng: random.Random
-    start_thread: Callable[[str, Steps[None]], None]
-    report: Callable[..., None]
-    """Tells the witness what this process believes, as it would tell its user."""
 
 
 class Program:

@@ -54,8 +54,10 @@ class Truth:
 
     # What the world shows.
 
-    def wrote_head(self) -> None:
-        """HEAD was replaced: judge the new one."""
+    def wrote(self, key: str) -> None:
+        """An object was written. If it was HEAD: judge the new one."""
+        if key != "HEAD":
+            return
         stored = self._world.store.get(Key("HEAD"))
         assert stored is not None
         head, before = json.loads(stored.body), self._head

@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from penstock.checkpoint import MemoryStore
-from penstock.checkpoint.layout import HEAD_KEY
 from penstock.checkpoint.perform import store_handlers
 from penstock.effects import Create, Delete, Effect, Put, Replace, Stored
 from penstock.errors import Fenced, Invalid
@@ -27,8 +26,8 @@ EPOCH_START_S = 1_700_000_000.0
 class Witness(Protocol):
     """Sees what really happened, the moment it happened."""
 
-    def wrote_head(self) -> None:
-        """HEAD was replaced."""
+    def wrote(self, key: str) -> None:
+        """An object was written."""
 
     def deleted(self, key: str) -> None:
         """An object is about to be deleted."""
@@ -122,14 +121,14 @@ class World:
         if etag is not None:
             if before is not None:
                 self.previous[effect.key] = before
-            if effect.key == HEAD_KEY and self.witness is not None:
-                self.witness.wrote_head()
+            if self.witness is not None:
+                self.witness.wrote(effect.key)
         return etag
 
     def _put(self, effect: Put) -> None:
         self.store.put(effect.key, effect.body)
-        if effect.key == HEAD_KEY and self.witness is not None:
-            self.witness.wrote_head()
+        if self.witness is not None:
+            self.witness.wrote(effect.key)
 
     def _delete(self, effect: Delete) -> None:
         if self.witness is not None:

@@ -7,11 +7,12 @@ unless somebody armed them: `penstock.checkpoint.perform` runs plain handlers ot
 
 from enum import StrEnum
 
-__all__ = ["Point"]
+__all__ = ["COMMIT_POINTS", "LOG_POINTS", "Point"]
 
 
 class Point(StrEnum):
-    """One name per place. `make crashpoints` fails when one of them is never reached."""
+    """One name per place. `make crashpoints` fails when one of them is never reached; those of
+    the embedded log, which is no part of a commit, are reached by `make sim-log`."""
 
     TAKEOVER_READ = "takeover.read"
     TAKEOVER_EMPTY = "takeover.empty"
@@ -55,3 +56,24 @@ class Point(StrEnum):
     READ_HEAD = "read.head"
     READ_MANIFEST = "read.manifest"
     READ_OBJECT = "read.object"
+
+    LOG_TOPIC = "log.topic"
+    LOG_TOPIC_SWAP = "log.topic.swap"
+    LOG_TOPIC_SETTLE = "log.topic.settle"
+    LOG_TAIL = "log.tail"
+    LOG_CLAIMS = "log.claims"
+    LOG_STAGE = "log.stage"
+    LOG_PAGE = "log.page"
+    LOG_SWAP = "log.swap"
+    LOG_SETTLE = "log.settle"
+    LOG_READ_PAGE = "log.read.page"
+    LOG_READ_SEGMENT = "log.read.segment"
+    LOG_LIST = "log.list"
+    LOG_DELETE = "log.delete"
+
+
+LOG_POINTS = tuple(point for point in Point if point.startswith("log."))
+"""Where the embedded log touches the world."""
+
+COMMIT_POINTS = tuple(point for point in Point if point not in LOG_POINTS)
+"""Where a job's own protocols do."""

@@ -5,48 +5,37 @@ exit. Nothing here decides anything: the rooms do, and this shows what they say.
 """
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from penstock.checkpoint.fsck import Findings
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.open_store import without_secrets
 from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
-from penstock.errors import PenstockError
+from penstock.runtime.answers import EXIT_FOUND, AsJson, or_exit, out, print_json
+from penstock.runtime.cli_topic import topics
 
 __all__ = ["app", "doctor", "fsck", "log", "main"]
-
-EXIT_FOUND = 1
-"""The command worked, and what it found is bad."""
-
-EXIT_ERROR = 2
-"""The command could not do its work."""
-
-T = TypeVar("T")
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Stateful stream jobs on Apache Spark: look at a job's root, and see that it is sound.",
+    help="Stateful stream jobs on Apache Spark: look at a job's root, see that it is sound, and "
+    "keep topics.",
 )
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+app.add_typer(topics, name="topic")
 
 RootUrl = Annotated[
     str, typer.Argument(help="A folder, file:///folder, s3://bucket/prefix or memory://name.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 
 def main() -> None:
@@ -64,9 +53,9 @@ def main() -> None:
 @app.command()
 def doctor(root: RootUrl, json: AsJson = False) -> None:
     """Is this store safe? Tries every promise a commit rests on, with races between processes."""
-    diagnosis = _or_exit(root, lambda: probe(root))
+    diagnosis = or_exit(root, lambda: probe(root))
     if json:
-        _print_json(
+        print_json(
             {
                 "url": diagnosis.url,
                 "safe": diagnosis.safe,
@@ -90,9 +79,9 @@ def log(
     json: AsJson = False,
 ) -> None:
     """The committed epochs, newest first."""
-    manifests = _or_exit(root, lambda: list(islice(Root.open(root).history(), number)))
+    manifests = or_exit(root, lambda: list(islice(Root.open(root).history(), number)))
     if json:
-        _print_json([_summary(manifest) for manifest in manifests])
+        print_json([_summary(manifest) for manifest in manifests])
     elif not manifests:
         out.print("Nothing has been committed yet.")
     else:
@@ -102,22 +91,12 @@ def log(
 @app.command()
 def fsck(root: RootUrl, json: AsJson = False) -> None:
     """Check that every object of every retained epoch is there and hashes."""
-    found = _or_exit(root, lambda: Root.open(root).check())
+    found = or_exit(root, lambda: Root.open(root).check())
     if json:
-        _print_json({**_as_dict(found), "clean": found.clean})
+        print_json({**_as_dict(found), "clean": found.clean})
     else:
         _show_findings(found)
     raise typer.Exit(0 if found.clean else EXIT_FOUND)
-
-
-def _or_exit(root: str, work: Callable[[], T]) -> T:
-    """The result of `work` on a root, or its error as one sentence and an exit."""
-    try:
-        return work()
-    except PenstockError as error:
-        where = "" if root in error.subject else f"{without_secrets(root)}: "
-        err.print(f"[bold red]penstock:[/] {escape(where + str(error))}")
-        raise typer.Exit(EXIT_ERROR) from error
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
@@ -186,7 +165,3 @@ def _time(manifest: Manifest) -> datetime:
 def _as_dict(found: Findings) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(found)
     return fields
-
-
-def _print_json(answer: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")

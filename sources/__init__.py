@@ -1,8 +1,32 @@
-"""Where events come from: offsets, ranges, readers. Nothing is here yet.
+"""Where events come from: offsets, ranges, readers.
 
 Promise: a range is exact and repeatable; reading it twice gives the same rows in the same order.
+What retention has removed is `Gone`, with the choices there are, and never skipped.
 
 May import the lobby, `penstock.fencing`, `penstock.state`, `penstock.checkpoint`.
 """
 
-__all__: list[str] = []
+from penstock.sources.log import Log
+from penstock.sources.log_lane import Batching, Placed
+from penstock.sources.log_producer import Ack, Producer
+from penstock.sources.planning import lag, plan_ranges, start_offsets
+from penstock.sources.protocol import META, META_NAME, Limits, Range, Source, Span
+from penstock.sources.rate import Rate
+
+__all__ = [
+    "META",
+    "META_NAME",
+    "Ack",
+    "Batching",
+    "Limits",
+    "Log",
+    "Placed",
+    "Producer",
+    "Range",
+    "Rate",
+    "Source",
+    "Span",
+    "lag",
+    "plan_ranges",
+    "start_offsets",
+]

@@ -1,0 +1,141 @@
+"""TAIL: what one partition of a topic holds, in one small object changed only by swap.
+
+It lists *pieces* in the order of their offsets, without gap or overlap. A piece of height 0 is a
+segment; one of height h is a page, an object that lists pieces of height h - 1. As more are
+appended, the oldest of a long run of equals are folded into a page, so TAIL stays small however
+long the log grows, and an offset is found by reading as many pages as the tree is high.
+
+It also keeps a mark per producer: its epoch, and the sequence number of the last batch taken from
+it. That is what makes a retry add nothing, and a zombie fail.
+"""
+
+from functools import partial
+from typing import Self
+
+import msgspec
+
+from penstock.checkpoint.formats import Sealed, seal, unseal
+from penstock.errors import Corrupt
+from penstock.fencing.register import Landed, Register
+from penstock.ids import CommitId, Key
+from penstock.sources.log_layout import tail_key
+
+__all__ = ["RECENT_MAX", "Mark", "Piece", "Tail", "tail_register"]
+
+TAIL_FORMAT = 1
+FAN = 32
+RECENT_MAX = 32
+"""How many changes back TAIL remembers, for those who never heard of their own success."""
+
+MARKS_MAX = 1000
+MARK_AGE_MS_MIN = 15 * 60_000
+"""Beyond so many producers, the marks that were not used for so long are forgotten."""
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of offsets, and the object that holds it."""
+
+    height: int
+    """0 for a segment, more for a page."""
+    first: int
+    stop: int
+    rows: int
+    """Fewer than there are offsets after a compaction."""
+    size_bytes: int
+    """Of its segments."""
+    first_at_ms: int
+    last_at_ms: int
+    """When the log took in its first and its last row. Never less than in the piece before."""
+    event_max_ms: int | None
+    """The latest event time in it; None if the topic has no event time."""
+    key: Key
+    hash: str
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition knows of one producer."""
+
+    epoch: int
+    sequence: int
+    """The number of the last batch that was taken from it."""
+    stop: int
+    """The offset after that batch."""
+    at_ms: int
+
+
+class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One partition of a topic."""
+
+    format: int = TAIL_FORMAT
+    topic: str
+    """The unique name of the topic it belongs to."""
+    partition: int
+    fan: int = FAN
+    """How many pieces make a page."""
+    version: int = 0
+    earliest: int = 0
+    latest: int = 0
+    at_ms: int = 0
+    """When the last row was taken in. Does not go back when a producer's clock does."""
+    pieces: tuple[Piece, ...] = ()
+    marks: dict[str, Mark] = msgspec.field(default_factory=dict)
+    rewrites: int = 0
+    """How many compactions there have been."""
+    compacted_to: int = 0
+    """Below this offset no key comes twice."""
+    floor: int = 0
+    """No object whose name has a lower version will ever be taken in."""
+    next_floor: int = 0
+    """The floor of the next sweep: the version at the last one."""
+    recent: tuple[CommitId, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int]:
+        """Grows with every change."""
+        return (self.version,)
+
+    def tells_of(self, change: Self, expected: Self | None) -> Landed:
+        """Whether `change`, made to `expected`, is part of this TAIL's past."""
+        if change.recent[-1] in self.recent:
+            return Landed.YES
+        before = 0 if expected is None else expected.version
+        return Landed.NO if self.version - before <= RECENT_MAX else Landed.UNTOLD
+
+    def check(self) -> Self:
+        """Itself, if it is one that we could have written; else `Corrupt`."""
+        offsets = [self.earliest, *(piece.stop for piece in self.pieces)]
+        firsts = [*(piece.first for piece in self.pieces), self.latest]
+        if offsets != firsts:
+            raise Corrupt(
+                tail_key(self.partition), "lists pieces that do not meet", "restore it from a copy"
+            )
+        return self
+
+    def changed(self, commit: CommitId, **fields: object) -> Self:
+        """The next version, with these fields changed."""
+        return msgspec.structs.replace(
+            self,
+            version=self.version + 1,
+            recent=(*self.recent, commit)[-RECENT_MAX:],
+            **fields,
+        )
+
+    def with_mark(self, producer: str, mark: Mark) -> dict[str, Mark]:
+        """Its marks with one of them new, without those that are too many and too old."""
+        marks = {**self.marks, producer: mark}
+        if len(marks) <= MARKS_MAX:
+            return marks
+        newest = sorted(marks.items(), key=lambda item: item[1].at_ms)
+        horizon_ms = mark.at_ms - MARK_AGE_MS_MIN
+        old = {name for name, each in newest[:-MARKS_MAX] if each.at_ms < horizon_ms}
+        return {name: each for name, each in marks.items() if name not in old}
+
+
+def tail_register(partition: int) -> Register[Tail]:
+    """Where a partition's TAIL is and how it is written."""
+    key = tail_key(partition)
+    return Register(key, seal, partial(_decode, key))
+
+
+def _decode(key: Key, body: bytes) -> Tail:
+    return unseal(key, body, Tail, TAIL_FORMAT).check()

@@ -1,0 +1,74 @@
+"""What every source promises: partitions, offsets, and ranges that can be read again.
+
+A source is a description that can be sent to another process: it opens what it needs when it is
+asked. The leader plans ranges, tasks read them. A range names offsets, not rows: what lies
+between two offsets never changes, however often and wherever it is read. Offsets of a partition
+grow; there may be gaps, where compaction or a transaction left no row.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from penstock.checkpoint.manifest import Range
+
+__all__ = ["META", "META_NAME", "TIME", "Limits", "Range", "Source", "Span"]
+
+TIME = pa.timestamp("us", tz="UTC")
+META_NAME = "_meta"
+META = pa.struct(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("event_time", TIME),
+        pa.field("broker_time", TIME),
+        pa.field("ingest_time", TIME),
+    ]
+)
+"""What is known of each row besides its columns. `event_time`: when it happened, if the source
+knows. `broker_time`: when the log took it in. `ingest_time`: when the epoch that reads it was
+planned, and so the same on every attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets a partition has: from `earliest` up to, not including, `latest`."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one epoch reads of one source at most. At least one row is always read, if any."""
+
+    records: int | None = None
+    size_bytes: int | None = None
+
+
+class Source(Protocol):
+    """Promise: offsets of a partition only grow; the rows in a range are the same, in the same
+    order, on every reading; a range that retention has passed is `Gone`, never cut short."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, without `_meta`."""
+
+    def spans(self) -> Mapping[str, Span]:
+        """Every partition there is now, and the offsets it has. Partitions may come, never go."""
+
+    def offsets_at(self, at_ms: int) -> Mapping[str, int]:
+        """Per partition, the first offset of a row as late as `at_ms`; its end if there is none."""
+
+    def plan(self, resume: Mapping[str, int], limits: Limits) -> Mapping[str, Range]:
+        """What to read next, partition by partition; those with nothing new are left out.
+
+        `resume` is the next offset to read; a partition that is not in it begins at its earliest.
+        """
+
+    def read(self, partition: str, wanted: Range, planned_ms: int = 0) -> Iterator[pa.RecordBatch]:
+        """The rows of a range in order of their offsets, with `_meta` as the last column."""
