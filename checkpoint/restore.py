@@ -30,12 +30,14 @@ from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.database import PartitionDatabase
 from penstock.state.delta import Marker
 from penstock.state.hashing import sha256_of
-from penstock.state.host import DatabaseFolder, PartitionFolder
+from penstock.state.host import DatabaseFolder, HostFolder, PartitionFolder
 from penstock.state.settings import StateSettings
 
 __all__ = ["Identity", "OpenPartition", "Restore", "Restorer", "Way"]
 
 DOWNLOADS_MAX = 4
+EVICT_EVERY = 64
+"""After so many openings the disk is looked at, whatever they were."""
 log = logging.getLogger("penstock.restore")
 
 
@@ -104,6 +106,8 @@ class Restorer:
     store: ObjectStore
     settings: StateSettings
     clock: Clock
+    host: HostFolder | None = None
+    """Whose disk is kept within its budget, if it is given."""
     ways: Counter[Way] = field(default_factory=Counter)
     """How often each way was taken."""
 
@@ -124,8 +128,16 @@ class Restorer:
         _sweep(folder, lineage)
         opened.restore.seconds = self.clock.monotonic() - started_s
         self.ways[opened.restore.way] += 1
+        self._make_room(opened.restore)
         log.info("%s/%d: %s", identity.operator, identity.partition, opened.restore)
         return opened
+
+    def _make_room(self, restore: Restore) -> None:
+        """Evict what is not in use, now and then, and whenever something was downloaded."""
+        if self.host is not None and (restore.downloads or self.ways.total() % EVICT_EVERY == 0):
+            freed = self.host.evict(self.clock.wall())
+            if freed:
+                log.info("evicted %d bytes from %s", freed, self.host.folder)
 
 
 @dataclass(slots=True)

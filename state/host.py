@@ -102,12 +102,21 @@ class PartitionFolder:
 class HostFolder:
     """The state folder of this host."""
 
-    def __init__(self, folder: Path, chance: Chance, budget_bytes: int = 50 << 30) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        chance: Chance,
+        budget_bytes: int = 50 << 30,
+        idle_s: float = 7 * 86_400.0,
+    ) -> None:
         if budget_bytes <= 0:
             raise Invalid("the disk budget", f"is {budget_bytes} bytes", "allow some")
+        if idle_s <= 0:
+            raise Invalid("the idle time", f"is {idle_s} s", "allow some")
         self.folder = folder
         self._chance = chance
         self._budget_bytes = budget_bytes
+        self._idle_s = idle_s
 
     def partition(self, job: str, operator: str, partition: int) -> PartitionFolder:
         """What is kept here of one partition."""
@@ -116,8 +125,9 @@ class HostFolder:
         )
         return PartitionFolder(path, self._chance)
 
-    def evict(self) -> int:
-        """Remove what was used longest ago until the rest fits the budget; how many bytes.
+    def evict(self, now_s: float) -> int:
+        """Remove what nobody has used for the idle time, of whatever job or generation; then what
+        was used longest ago, until the rest fits the budget. How many bytes.
 
         Whatever some process has open stays, so the budget may be exceeded by what is in use.
         """
@@ -126,7 +136,7 @@ class HostFolder:
         excess = _size_bytes(self.folder) - self._budget_bytes
         freed = 0
         for path in found:
-            if freed >= excess:
+            if freed >= excess and _used_s(path) > now_s - self._idle_s:
                 break
             if _remove(path):
                 freed += sizes[path]

@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from penstock.checkpoint.restore import Way
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.errors import Corrupt
 from penstock.ids import Key
+from penstock.state.host import HostFolder
 from tests.support.small_job import OPERATOR, SmallJob
 
 
@@ -169,6 +171,26 @@ def test_files_of_the_same_size_are_not_mixed_up(job: SmallJob, tmp_path: Path) 
     opened = job.open()
     opened.close()
     assert (opened.restore.way, job.contents()) == (Way.STORE_FILES, {"a": 6})
+
+
+def test_an_opening_that_downloads_keeps_the_disk_within_its_budget(
+    job: SmallJob, tmp_path: Path
+) -> None:
+    """Leftovers of a job that is no more make room; what is open stays."""
+    run_epochs(job, 3)
+    job.host = tmp_path / "elsewhere"
+    left = job.host / "gone" / "op" / "0" / "db-left"
+    left.mkdir(parents=True)
+    (left / "000001.sst").write_bytes(bytes(1 << 20))
+    os.utime(left, (1, 1))
+    job.restorer.host = HostFolder(job.host, job.chance, budget_bytes=1 << 20)
+
+    opened = job.open()
+
+    assert opened.restore.downloads > 0
+    assert not left.exists()
+    assert opened.folder.path.exists()
+    opened.close()
 
 
 def test_a_database_of_another_job_is_not_touched_by_this_one(job: SmallJob) -> None:

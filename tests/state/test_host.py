@@ -10,6 +10,8 @@ from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch
 from penstock.state.host import HostFolder, default_state_folder
 
+NOW_S = 1000.0
+
 
 def host(folder: Path, budget_bytes: int = 1 << 30) -> HostFolder:
     return HostFolder(folder, SystemChance(), budget_bytes)
@@ -61,7 +63,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     fill(folder.partition("gone", "op", 3).path / "db-left", 1000, used_s=2.0)
     fill(partition.path / "db-spare", 1000, used_s=3.0)
 
-    freed = folder.evict()
+    freed = folder.evict(NOW_S)
 
     assert freed == 1000
     assert in_use.path.exists()
@@ -74,7 +76,16 @@ def test_within_the_budget_nothing_goes(tmp_path: Path) -> None:
     """Evicting costs a restore."""
     folder = host(tmp_path)
     fill(folder.partition("job", "op", 0).path / "db-x", 1000, used_s=1.0)
-    assert folder.evict() == 0
+    assert folder.evict(NOW_S) == 0
+
+
+def test_what_nobody_has_used_for_long_goes_whatever_the_budget(tmp_path: Path) -> None:
+    """Jobs and generations that are no more leave nothing behind for ever."""
+    folder = HostFolder(tmp_path, SystemChance(), idle_s=500.0)
+    fill(folder.partition("gone", "op", 0).path / "db-x", 1000, used_s=NOW_S - 501)
+    fill(folder.partition("mine", "op", 0).path / "db-y", 1000, used_s=NOW_S - 499)
+    assert folder.evict(NOW_S) == 1000
+    assert (folder.partition("mine", "op", 0).path / "db-y").exists()
 
 
 def test_cached_files_that_nobody_needs_are_swept(tmp_path: Path) -> None:
