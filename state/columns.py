@@ -34,6 +34,7 @@ from penstock.state.dtypes import (
     key_dtype,
     packed,
     spell_dtype,
+    to_numpy,
     value_dtype,
 )
 from penstock.state.layout import DATA, GROUPS_MAX, section_prefix
@@ -143,10 +144,11 @@ class Columns(Generic[K, V]):
     def _put(self, heads: dict[int, _Head], new: _Rows) -> None:
         depths = _depths(heads)
         pages = _pages(new.places, depths)
-        stored = self._load(pages)
-        if _same_keys(stored, new):  # every entry of its pages is changed, and none is new
+        keys, values, numbers = self._read(pages)
+        if _are_same(keys, new.keys):  # every entry of its pages is changed, and none is new
             self._store(pages, new, depths)
             return
+        stored = _Rows(_places(keys, numbers), keys, values)
         at, hit = _match(stored, new.places, new.keys)
         resized = self._resized(heads, new.places[~hit], 1)
         deeper = [group for group, head in resized.items() if head.depth > heads[group].depth]
@@ -162,7 +164,7 @@ class Columns(Generic[K, V]):
     def _batch(self, keys: Any, groups: Any) -> tuple[Packed, Groups]:
         """The keys and their groups, checked."""
         packed = self._pack("keys", keys, self._key)
-        numbers = _to_numpy(self._where, "key groups", groups)
+        numbers = to_numpy(self._where, "key groups", groups)
         if numbers.shape != packed.shape or numbers.dtype.kind not in "iu":
             found = f"was given {len(packed)} keys and {numbers.size} {numbers.dtype} as groups"
             raise Invalid(self._where, found, "give one uint16 for each key")
@@ -172,7 +174,7 @@ class Columns(Generic[K, V]):
         return packed, numbers.astype(np.uint16)
 
     def _pack(self, what: str, column: Any, declared: Dtype) -> Packed:
-        array = _to_numpy(self._where, what, column)
+        array = to_numpy(self._where, what, column)
         if array.ndim == 0 or not fits(item_type(array), declared):
             found = f"was given {spell_dtype(item_type(array))} as {what}"
             raise Invalid(self._where, found, f"give {spell_dtype(declared)}, as it is declared")
@@ -208,7 +210,12 @@ class Columns(Generic[K, V]):
         return resized
 
     def _load(self, pages: Places) -> _Rows:
-        """The entries of some pages, with one request."""
+        """The entries of some pages."""
+        keys, values, numbers = self._read(pages)
+        return _Rows(_places(keys, numbers), keys, values)
+
+    def _read(self, pages: Places) -> tuple[Packed, Packed, Groups]:
+        """Keys, values and groups of the entries of some pages, with one request."""
         width = self._key.itemsize
         size = width + self._value.itemsize
         bodies = [body or b"" for body in self._overlay.get_many(self._page_keys(pages))]
@@ -219,9 +226,8 @@ class Columns(Generic[K, V]):
         for body, count in zip(bodies, counts, strict=True):
             keys.append(np.frombuffer(body, self._packed_key, count))
             values.append(np.frombuffer(body, self._packed_value, count, count * width))
-        packed = np.concatenate(keys)
-        places = _places(packed, np.repeat((pages >> _HASH_BITS).astype(np.uint16), counts))
-        return _Rows(places, packed, np.concatenate(values))
+        numbers = np.repeat((pages >> _HASH_BITS).astype(np.uint16), counts)
+        return np.concatenate(keys), np.concatenate(values), numbers
 
     def _store(self, before: Places, rows: _Rows, depths: Places) -> None:
         """Write `rows`, which are all there is in the pages `before`."""
@@ -254,14 +260,20 @@ def _pieces(keys: Packed, numbers: Groups) -> Iterator[tuple[Indices, Places, Pa
     """A batch in pieces of whole groups: how to take each in order, its places and keys then."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))
+    everywhere = _all_places(keys, numbers)
     begin = 0
     while begin < len(order):
         end = int(ends[min(int(np.searchsorted(ends, begin + PIECE_ENTRIES)), len(ends) - 1)])
         piece = order[begin:end]
-        taken = keys.take(piece)  # faster than an index in brackets, for items of such a type
-        places = _places(taken, numbers.take(piece))
-        within = _settled(_order_of(places), taken, places)
-        yield piece.take(within), places.take(within), taken.take(within)
+        places = everywhere.take(piece)
+        within = _order_of(places)
+        taken, places = piece.take(within), places.take(within)
+        packed = keys.take(taken)  # faster than an index in brackets, for items of such a type
+        settled = _settled(packed, places)
+        if settled is None:
+            yield taken, places, packed
+        else:
+            yield taken[settled], places, packed[settled]
         begin = end
 
 
@@ -287,6 +299,15 @@ def _order_of(places: Places) -> Indices:
     sorted_places = places.take(order)
     in_order = bool((sorted_places[1:] >= sorted_places[:-1]).all())
     return order if in_order else np.argsort(places, kind="stable")
+
+
+def _all_places(keys: Packed, numbers: Groups) -> Places:
+    """The same as `_places` for a large batch, in steps that stay in the processor's cache."""
+    places = np.empty(len(keys), np.uint64)
+    for begin in range(0, len(keys), PIECE_ENTRIES):
+        part = slice(begin, begin + PIECE_ENTRIES)
+        places[part] = _places(keys[part], numbers[part])
+    return places
 
 
 def _places(keys: Packed, numbers: Groups) -> Places:
@@ -349,13 +370,15 @@ def _last_of_each(keys: Packed, places: Places) -> Mask | slice:
     return last if len(same) else slice(None)
 
 
-def _settled(order: Indices, keys: Packed, places: Places) -> Indices:
-    """An order by place, with those at the same place sorted by key and as they came."""
-    changes = _changes(places[order])
+def _settled(keys: Packed, places: Places) -> Indices | None:
+    """Of entries in the order of their places: the order in which those at the same place are
+    sorted by key, and as they came; None if no two are."""
+    changes = _changes(places)
     if changes.all():
-        return order
+        return None
     tied = ~changes
     tied[:-1] |= tied[1:]
+    order = np.arange(len(places))
     some = order[tied]
     names = keys[some].view(f"S{keys.dtype.itemsize}")
     order[tied] = some[np.lexsort((some, names, places[some]))]
@@ -380,11 +403,9 @@ def _match(stored: _Rows, places: Places, keys: Packed) -> tuple[Indices, Mask]:
     return at, hit
 
 
-def _same_keys(some: _Rows, others: _Rows) -> bool:
-    """Whether both have the same keys, one by one."""
-    if not np.array_equal(some.places, others.places):
-        return False
-    return not _differ(some.keys, others.keys).any()
+def _are_same(some: Packed, others: Packed) -> bool:
+    """Whether both are the same keys, one by one."""
+    return len(some) == len(others) and not _differ(some, others).any()
 
 
 def _differ(some: Packed, others: Packed) -> Mask:
@@ -403,35 +424,6 @@ def _merged(stored: _Rows, new: _Rows) -> _Rows:
     keys = np.concatenate([stored.keys, new.keys])
     values = np.concatenate([stored.values, new.values])
     order = np.argsort(places, kind="stable")  # two runs, which this sort only merges
-    return _Rows(places, keys, values).at(_settled(order, keys, places))
-
-
-def _to_numpy(where: str, what: str, column: Any) -> Array:
-    """A column as numpy sees it, without nulls."""
-    if isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray):
-        return column
-    if type(column).__module__.partition(".")[0] != "pyarrow":
-        found = f"was given a {type(column).__name__} as {what}"
-        raise Invalid(where, found, "give a numpy array or an Arrow array")
-    return _from_arrow(where, what, column)
-
-
-def _from_arrow(where: str, what: str, column: Any) -> Array:
-    import pyarrow as pa  # type: ignore[import-untyped] # whoever has such an array has loaded it
-
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if array.null_count:
-        raise Invalid(where, f"was given nulls as {what}", "fill them or filter such rows out")
-    if pa.types.is_fixed_size_binary(array.type):
-        width = array.type.byte_width
-        return np.ndarray((len(array),), f"V{width}", array.buffers()[1], array.offset * width)
-    if pa.types.is_fixed_size_list(array.type):
-        inner = _from_arrow(where, what, array.flatten())
-        return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
-    if pa.types.is_struct(array.type):
-        fields = [_from_arrow(where, what, field) for field in array.flatten()]
-        zipped = np.empty(len(array), [*zip(array.type.names, map(item_type, fields), strict=True)])
-        for name, field in zip(array.type.names, fields, strict=True):
-            zipped[name] = field
-        return zipped
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    rows = _Rows(places, keys, values).at(order)
+    settled = _settled(rows.keys, rows.places)
+    return rows if settled is None else rows.at(settled)

@@ -16,7 +16,7 @@ from penstock.errors import Invalid
 
 __all__ = [
     "KEY_WIDTH_MAX", "VALUE_WIDTH_MAX", "Array", "Dtype", "Packed", "fits", "item_type",
-    "key_dtype", "packed", "spell_dtype", "value_dtype",
+    "key_dtype", "packed", "spell_dtype", "to_numpy", "value_dtype",
 ]  # fmt: skip
 
 KEY_WIDTH_MAX, VALUE_WIDTH_MAX = 256, 4096
@@ -109,3 +109,34 @@ def packed(array: Array, declared: Dtype) -> Packed:
     plain = array if is_bytes else array.astype(declared.base)
     flat = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
     return np.ndarray((len(array),), f"V{declared.itemsize}", flat)
+
+
+def to_numpy(where: str, what: str, column: Any) -> Array:
+    """A column as numpy sees it, without nulls."""
+    if isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray):
+        return column
+    if type(column).__module__.partition(".")[0] != "pyarrow":
+        found = f"was given a {type(column).__name__} as {what}"
+        raise Invalid(where, found, "give a numpy array or an Arrow array")
+    return _from_arrow(where, what, column)
+
+
+def _from_arrow(where: str, what: str, column: Any) -> Array:
+    import pyarrow as pa  # type: ignore[import-untyped] # whoever has such an array has loaded it
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        raise Invalid(where, f"was given nulls as {what}", "fill them or filter such rows out")
+    if pa.types.is_fixed_size_binary(array.type):
+        width = array.type.byte_width
+        return np.ndarray((len(array),), f"V{width}", array.buffers()[1], array.offset * width)
+    if pa.types.is_fixed_size_list(array.type):
+        inner = _from_arrow(where, what, array.flatten())
+        return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
+    if pa.types.is_struct(array.type):
+        fields = [_from_arrow(where, what, field) for field in array.flatten()]
+        zipped = np.empty(len(array), [*zip(array.type.names, map(item_type, fields), strict=True)])
+        for name, field in zip(array.type.names, fields, strict=True):
+            zipped[name] = field
+        return zipped
+    return np.asarray(array.to_numpy(zero_copy_only=False))
