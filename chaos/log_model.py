@@ -185,8 +185,9 @@ class LogProgram:
             done = yield from expire(TOPIC, partition, rule, self._now_ms(), chance)
             self.host.report("expired", partition, done.earliest)
         if self.work.compacts:
+            thorough = self.host.rng.random() < 0.7
             yield from compact(
-                TOPIC, partition, lambda: ModelRewriter(self.work.remembered), chance
+                TOPIC, partition, lambda: ModelRewriter(self.work.remembered, thorough), chance
             )
         if self.host.rng.random() < 0.7:
             yield from sweep(TOPIC, partition, chance)
@@ -200,12 +201,16 @@ class ModelRewriter:
     """Keeps the last row of each key, of segments that are lists in JSON."""
 
     remembered: int
+    is_thorough: bool = True
+    """If not, all rows stay, in fewer segments."""
     last: dict[int, int] = field(default_factory=dict)
     made: list[Row] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
 
     def note(self, piece: Piece, body: bytes) -> bool:
         """Where each key comes last; a first segment is always taken."""
+        if not self.is_thorough:
+            return True
         last = {**self.last, **{key: offset for offset, _, _, key in rows_of(piece, body)}}
         if self.last and len(last) > self.remembered:
             return False

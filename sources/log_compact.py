@@ -21,6 +21,7 @@ from penstock.sources.log_layout import segment_key
 from penstock.sources.log_look import RACES_MAX, SPREAD_S, outrun, steadily, swap_tail
 from penstock.sources.log_pieces import body_of, covering, fold, hash_of, split, walk
 from penstock.sources.log_tail import Piece, Tail
+from penstock.sources.protocol import Range
 
 __all__ = ["Compacted", "Made", "Rewriter", "compact"]
 
@@ -40,6 +41,11 @@ class Made:
 
 class Rewriter(Protocol):
     """Promise: holds no more in memory than it was allowed, whatever it is given."""
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether rows that were compacted before may have to go now; if not, only segments
+        appended since are touched."""
 
     def note(self, piece: Piece, body: bytes) -> bool:
         """Remember which keys come in a segment; False, and nothing kept, if it is one too many."""
@@ -80,10 +86,14 @@ def _compact(seen: Seen[Tail] | None, rewriter: Rewriter, chance: Chance) -> Ste
     if seen is None:
         return Compacted(0, 0, 0, 0, 0)
     tail = seen.document
+    start = tail.earliest if rewriter.is_thorough else max(tail.earliest, tail.merged_to)
     stop = yield from _note(tail, rewriter)  # 1
-    old = yield from covering(tail.pieces, tail.earliest, stop)
-    made = yield from _rewrite(tail, old, rewriter, stop, chance)  # 2
-    replaced = yield from _replace(seen, stop, made, chance)  # 3
+    old = yield from covering(tail.pieces, start, stop)
+    made = yield from _rewrite(tail, old, rewriter, Range(start=start, stop=stop), chance)  # 2
+    if not made:
+        return Compacted(stop, 0, 0, 0, 0)
+    reached = {"merged_to": stop} | ({"compacted_to": stop} if rewriter.is_thorough else {})
+    replaced = yield from _replace(seen, stop, made, reached, chance)  # 3
     for piece in replaced:  # 4
         yield Delete(Point.LOG_DELETE, piece.key)
     before, after = sum(piece.rows for piece in old), sum(piece.rows for piece in made)
@@ -91,6 +101,9 @@ def _compact(seen: Seen[Tail] | None, rewriter: Rewriter, chance: Chance) -> Ste
 
 
 def _note(tail: Tail, rewriter: Rewriter) -> Steps[int]:
+    """How far the keys could be remembered; to the end, if none need be."""
+    if not rewriter.is_thorough:
+        return tail.latest
     for piece in (yield from covering(tail.pieces, tail.compacted_to, tail.latest)):
         body = yield from body_of(piece, Point.LOG_READ_SEGMENT)
         if not rewriter.note(piece, body):
@@ -99,16 +112,16 @@ def _note(tail: Tail, rewriter: Rewriter) -> Steps[int]:
 
 
 def _rewrite(
-    tail: Tail, old: Sequence[Piece], rewriter: Rewriter, stop: int, chance: Chance
+    tail: Tail, old: Sequence[Piece], rewriter: Rewriter, wanted: Range, chance: Chance
 ) -> Steps[list[Piece]]:
     made: list[Piece] = []
-    first = tail.earliest
+    first = wanted.start
     for piece in old:
         body = yield from body_of(piece, Point.LOG_READ_SEGMENT)
         for segment in rewriter.rewrite(piece, body):
             made.append((yield from _stage(tail, first, segment, chance)))
             first = segment.stop
-    for segment in rewriter.finish(stop):
+    for segment in rewriter.finish(wanted.stop):
         made.append((yield from _stage(tail, first, segment, chance)))
         first = segment.stop
     return made
@@ -132,10 +145,10 @@ def _stage(tail: Tail, first: int, segment: Made, chance: Chance) -> Steps[Piece
 
 
 def _replace(
-    seen: Seen[Tail], stop: int, made: Sequence[Piece], chance: Chance
+    seen: Seen[Tail], stop: int, made: Sequence[Piece], reached: dict[str, int], chance: Chance
 ) -> Steps[Sequence[Piece]]:
-    """Put the new pieces in place of those before `stop`; the objects nothing names any more."""
-    began = seen.document
+    """Put the new pieces in place of the old; the objects that nothing names any more."""
+    began, start = seen.document, made[0].first
     for _ in range(RACES_MAX):
         tail = seen.document
         if tail.rewrites != began.rewrites or tail.floor > began.version:
@@ -143,11 +156,12 @@ def _replace(
         kept = [piece for piece in made if piece.stop > tail.earliest]
         if not kept or kept[0].first < tail.earliest:
             return ()  # retention has cut into what we made: next time
-        cut = yield from split(tail.pieces, stop)
-        gone = (*(yield from walk(cut.before)), *cut.opened)
-        pieces = yield from fold(tail, (*kept, *cut.after), chance)
+        behind = yield from split(tail.pieces, stop)
+        before = yield from split(behind.before, start)
+        gone = (*(yield from walk(before.after)), *behind.opened, *before.opened)
+        pieces = yield from fold(tail, (*before.before, *kept, *behind.after), chance)
         after = tail.changed(
-            CommitId(chance.unique()), pieces=pieces, rewrites=tail.rewrites + 1, compacted_to=stop
+            CommitId(chance.unique()), pieces=pieces, rewrites=tail.rewrites + 1, **reached
         )
         outcome = yield from swap_tail(tail.partition, seen, after)
         if not isinstance(outcome, Lost):

@@ -41,6 +41,11 @@ class ArrowRewriter:
     _times: tuple[int, int] | None = None
     """When the first and the last row of the segment under way were taken in."""
 
+    @property
+    def is_thorough(self) -> bool:
+        """In a compacted topic any row may be followed by a later one of its key."""
+        return self.topic.compacted
+
     def note(self, piece: Piece, body: bytes) -> bool:
         """Remember where each key comes last; False, and nothing kept, if they are too many."""
         if not self.topic.compacted:

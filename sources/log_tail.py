@@ -83,6 +83,8 @@ class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many compactions there have been."""
     compacted_to: int = 0
     """Below this offset no key comes twice."""
+    merged_to: int = 0
+    """Below this offset there are no small segments that could be one."""
     floor: int = 0
     """No object whose name has a lower version will ever be taken in."""
     next_floor: int = 0

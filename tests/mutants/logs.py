@@ -80,7 +80,9 @@ def deletes_first(seen: Any, retention: Any, now_ms: int, chance: Any) -> Steps[
     return (yield from honest_expire(seen, retention, now_ms, chance))
 
 
-def forgets_those_who_came(seen: Any, stop: int, made: Any, chance: Any) -> Steps[Any]:
+def forgets_those_who_came(
+    seen: Any, stop: int, made: Any, reached: Any, chance: Any
+) -> Steps[Any]:
     """A compaction puts its own list in place of all there is."""
     while True:
         tail = seen.document
@@ -93,7 +95,9 @@ def forgets_those_who_came(seen: Any, stop: int, made: Any, chance: Any) -> Step
         seen = outcome.seen
 
 
-def overlooks_other_compactions(seen: Any, stop: int, made: Any, chance: Any) -> Steps[Any]:
+def overlooks_other_compactions(
+    seen: Any, stop: int, made: Any, reached: Any, chance: Any
+) -> Steps[Any]:
     """What another compaction or a sweep did meanwhile does not matter."""
     began = seen.document
     while True:
