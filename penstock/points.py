@@ -12,7 +12,7 @@ __all__ = ["COMMIT_POINTS", "LOG_POINTS", "Point"]
 
 class Point(StrEnum):
     """One name per place. `make crashpoints` fails when one of them is never reached; those of
-    the embedded log, which is no part of a commit, are reached by `make sim-log`."""
+    the sources, which are no part of a commit, are not: `make sim-log` reaches those of the log."""
 
     TAKEOVER_READ = "takeover.read"
     TAKEOVER_EMPTY = "takeover.empty"
@@ -71,9 +71,15 @@ class Point(StrEnum):
     LOG_LIST = "log.list"
     LOG_DELETE = "log.delete"
 
+    FILES_ORDER = "files.order"
+    FILES_CHUNK = "files.chunk"
+    FILES_STAGE = "files.stage"
+    FILES_SWAP = "files.swap"
+    FILES_SETTLE = "files.settle"
+
 
 LOG_POINTS = tuple(point for point in Point if point.startswith("log."))
 """Where the embedded log touches the world."""
 
-COMMIT_POINTS = tuple(point for point in Point if point not in LOG_POINTS)
+COMMIT_POINTS = tuple(point for point in Point if not point.startswith(("log.", "files.")))
 """Where a job's own protocols do."""

@@ -6,6 +6,7 @@ What retention has removed is `Gone`, with the choices there are, and never skip
 May import the lobby, `penstock.fencing`, `penstock.state`, `penstock.checkpoint`.
 """
 
+from penstock.sources.files import Dropped, Files, Quarantined
 from penstock.sources.log import Log
 from penstock.sources.log_lane import Batching, Placed
 from penstock.sources.log_producer import Ack, Producer
@@ -18,10 +19,13 @@ __all__ = [
     "META_NAME",
     "Ack",
     "Batching",
+    "Dropped",
+    "Files",
     "Limits",
     "Log",
     "Placed",
     "Producer",
+    "Quarantined",
     "Range",
     "Rate",
     "Source",
