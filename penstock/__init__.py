@@ -1,18 +1,54 @@
 """Stateful stream jobs on Apache Spark, in Python, effectively exactly once.
 
-The lobby: what every room shares. The rooms themselves are `penstock.checkpoint`,
-`penstock.fencing`, `penstock.sinks`, `penstock.sources`, `penstock.state`, `penstock.runtime`
-and `penstock.chaos`.
+    import penstock as ps
+
+The lobby: what every room shares, and the door to what a user needs of the rooms. A room is
+entered when one of its names is used for the first time, so `import penstock` costs nothing.
+The rooms are `penstock.checkpoint`, `penstock.fencing`, `penstock.sinks`, `penstock.sources`,
+`penstock.state`, `penstock.runtime` and `penstock.chaos`.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Bug, Corrupt, Fenced, Gone, Invalid, PenstockError, Unavailable
 
+if TYPE_CHECKING:
+    from penstock.sources import Files, Log, Rate
+    from penstock.state import Columns, List, Map, Timer, Value, by_clock, ttl
+
 __all__ = [
     "Bug",
+    "Columns",
     "Corrupt",
     "Fenced",
+    "Files",
     "Gone",
     "Invalid",
+    "List",
+    "Log",
+    "Map",
     "PenstockError",
+    "Rate",
+    "Timer",
     "Unavailable",
+    "Value",
+    "by_clock",
+    "ttl",
 ]
+
+_ROOMS = {
+    **dict.fromkeys(("Files", "Log", "Rate"), "penstock.sources"),
+    **dict.fromkeys(
+        ("Columns", "List", "Map", "Timer", "Value", "by_clock", "ttl"), "penstock.state"
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of a room, fetched when it is first asked for."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    found = getattr(import_module(_ROOMS[name]), name)
+    globals()[name] = found
+    return found

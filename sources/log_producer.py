@@ -6,7 +6,7 @@ the old one is refused, and `last_sequence` tells what the log has of it.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from penstock.errors import Invalid, PenstockError
 from penstock.fencing.register import Seen
 from penstock.sources.log_lane import Lane, Placed, Way
-from penstock.sources.log_rows import Rows, fitted
+from penstock.sources.log_rows import Rows, fitted, from_json_lines
 from penstock.sources.log_tail import Tail
 from penstock.sources.log_topic import Topic
 from penstock.state.key_groups import GROUPS
@@ -87,6 +87,10 @@ class Producer:
             return self._append_numbered(table, partition, sequence)
         parts = self._routed(table, partition)
         return Ack([self._add(number, part, None) for number, part in parts if part.num_rows])
+
+    def append_lines(self, lines: Iterable[str | bytes], partition: int | str | None = None) -> Ack:
+        """Add rows written as JSON, one object per line."""
+        return self.append(from_json_lines(self._way.log, lines), partition)
 
     def flush(self) -> None:
         """Return when everything appended so far is durable; raise if something never will be."""

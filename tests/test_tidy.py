@@ -7,6 +7,7 @@ import os
 import pickle  # noqa: TID251 - what crosses Spark's processes is pickled by Spark, not by us
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,13 +98,29 @@ def each_module() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", production(), ids=said)
 
 
+FRONT_DOOR = ROOT / "penstock" / "__init__.py"
+"""Names what users need of the rooms; for type checkers, so that importing it imports none."""
+
+
 @each_module()
 def test_rooms_import_only_what_they_may(path: Path) -> None:
     """A core that cannot reach Spark or the chaos kit can be simulated whole."""
+    if path == FRONT_DOOR:
+        return
     room = room_of(name_of(path))
     reached = {room_of(name) for name in imports(parsed(path)) if name.startswith("penstock")}
 
     assert reached - {room, "penstock"} <= MAY_IMPORT[room]
+
+
+def test_the_front_door_opens_no_room_before_somebody_knocks() -> None:
+    """`import penstock` in every worker must cost nothing; each name still leads to its room."""
+    code = (
+        "import sys, penstock; rooms = [m for m in sys.modules if m.startswith('penstock.')]; "
+        "print(sorted(rooms)); [getattr(penstock, name) for name in penstock.__all__]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['penstock.errors']\n"
 
 
 @each_module()
