@@ -222,7 +222,7 @@ class ModelRewriter:
         for row in rows_of(piece, body):
             if self.last.get(row[3], row[0]) <= row[0]:
                 self.made.append(row)
-        self.times += [piece.first_at_ms, piece.last_at_ms]
+        self.times += [piece.at_ms]
         full = []
         while len(self.made) > SEGMENT_ROWS:
             rows, self.made = self.made[:SEGMENT_ROWS], self.made[SEGMENT_ROWS:]
@@ -235,7 +235,7 @@ class ModelRewriter:
 
     def _segment(self, rows: list[Row], stop: int) -> Made:
         return Made(
-            stop, len(rows), min(self.times), max(self.times), None, json.dumps(rows).encode()
+            stop, len(rows), max(self.times), max(self.times), None, json.dumps(rows).encode()
         )
 
 

@@ -12,7 +12,7 @@ from penstock.errors import Invalid
 
 __all__ = ["open_store", "without_secrets"]
 
-_SECRET = re.compile(r"//[^/]*@")
+_SECRET = re.compile(r"//.*@|[?#].*", re.DOTALL)
 """What people put before the host of a URL, and must not meet again in a log."""
 
 
@@ -31,7 +31,7 @@ def open_store(url: str) -> ObjectStore:
 
 def without_secrets(url: str) -> str:
     """The URL as it may be shown: without what stands before the host."""
-    return _SECRET.sub("//", url)
+    return _SECRET.sub(lambda found: "//" if found[0].startswith("//") else "", url)
 
 
 def _open_file(url: str) -> ObjectStore:
@@ -56,7 +56,7 @@ def _open_s3(url: str) -> ObjectStore:
     from penstock.checkpoint.s3_store import S3Store
 
     parts = urlsplit(url)
-    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+    if not parts.netloc or "@" in url or parts.query or parts.fragment:
         raise _unknown(url)
     return S3Store(parts.netloc, parts.path)
 

@@ -11,7 +11,9 @@ that never became real. One that somebody has open is passed over, never waited 
 """
 
 import logging
+import os
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,10 +127,14 @@ class Restorer:
         started_s = self.clock.monotonic()
         attempt = _Opening(self.store, self.settings, identity, folder, Restore())
         opened = attempt.local(lineage) or attempt.rebuilt(lineage, whole)
-        _sweep(folder, lineage)
-        opened.restore.seconds = self.clock.monotonic() - started_s
-        self.ways[opened.restore.way] += 1
-        self._make_room(opened.restore)
+        try:
+            _sweep(folder, lineage)
+            opened.restore.seconds = self.clock.monotonic() - started_s
+            self.ways[opened.restore.way] += 1
+            self._make_room(opened.restore)
+        except BaseException:
+            opened.close()
+            raise
         log.info("%s/%d: %s", identity.operator, identity.partition, opened.restore)
         return opened
 
@@ -151,20 +157,31 @@ class _Opening:
     restore: Restore
     verified: set[str] = field(default_factory=set)
     """Hashes of what this opening has read and found right."""
+    counting: threading.Lock = field(default_factory=threading.Lock)
 
     def local(self, lineage: Lineage) -> OpenPartition | None:
         """Way 1: the first database here that can be brought to the version."""
         for held in self.folder.databases():
             database = self._open(held)
-            if database is not None:
-                if self._bring_up(database, lineage):
-                    self.restore.way = Way.LOCAL_DATABASE if lineage.version else Way.NEW
-                    return OpenPartition(database, held, self.restore)
-                database.close()
+            if database is not None and self._serves(database, held, lineage):
+                self.restore.way = Way.LOCAL_DATABASE if lineage.version else Way.NEW
+                return OpenPartition(database, held, self.restore)
             self.restore.discarded += 1
             held.discard()
             held.let_go()
         return None
+
+    def _serves(self, database: PartitionDatabase, held: DatabaseFolder, lineage: Lineage) -> bool:
+        """Whether a database is at the version now; if not, it is closed."""
+        try:
+            if self._bring_up(database, lineage):
+                return True
+        except BaseException:  # the store is away: nothing is wrong with what is here
+            database.close()
+            held.let_go()
+            raise
+        database.close()
+        return False
 
     def rebuilt(self, lineage: Lineage, whole: Callable[[], Lineage | None]) -> OpenPartition:
         """Ways 2 to 4, in a new folder."""
@@ -227,14 +244,14 @@ class _Opening:
     def _fetch_all(self, lineage: Lineage) -> None:
         files = [(file.ref, self.folder.file(file.ref.sha256)) for file in lineage.files]
         deltas = [(d.ref, self.folder.delta(epoch, d.attempt)) for epoch, d in lineage.deltas]
-        with ThreadPoolExecutor(DOWNLOADS_MAX) as pool:
-            of_files = [pool.submit(self._fetch, ref, path) for ref, path in files]
-            of_deltas = [pool.submit(self._fetch, ref, path) for ref, path in deltas]
-            fetched = [each.result() for each in of_files]
-            for each in of_deltas:
-                each.result()
+        pool = ThreadPoolExecutor(DOWNLOADS_MAX)
+        try:
+            fetches = [pool.submit(self._fetch, ref, path) for ref, path in (*files, *deltas)]
+            fetched = [each.result() for each in fetches]
+        finally:  # after a failure the rest is not worth fetching
+            pool.shutdown(cancel_futures=True)
         if files:
-            self.restore.way = Way.STORE_FILES if any(fetched) else Way.LOCAL_FILES
+            self.restore.way = Way.STORE_FILES if any(fetched[: len(files)]) else Way.LOCAL_FILES
         else:
             self.restore.way = Way.CHANGELOG if deltas else Way.NEW
 
@@ -261,11 +278,12 @@ class _Opening:
     def _fetch(self, ref: Ref, path: Path) -> bool:
         """Have the object `ref` names at `path`, verified; whether it came from the store."""
         if path.exists():
-            if sha256_of(path) == ref.sha256:
+            if self._is_right(path, ref):
                 self.verified.add(ref.sha256)
                 return False
-            self.restore.discarded += 1
-            path.unlink()
+            with self.counting:
+                self.restore.discarded += 1
+            path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{self.folder.chance.unique()}.part")
         try:
@@ -276,6 +294,14 @@ class _Opening:
         self.verified.add(ref.sha256)
         return True
 
+    def _is_right(self, path: Path, ref: Ref) -> bool:
+        """Whether a cached file is what it should be. It counts as used now."""
+        try:
+            os.utime(path)
+            return sha256_of(path) == ref.sha256
+        except FileNotFoundError:  # evicted since
+            return False
+
     def _download(self, ref: Ref, path: Path) -> None:
         with path.open("w+b") as file:
             target = HashedFile(file)
@@ -283,8 +309,9 @@ class _Opening:
                 raise Corrupt(ref.key, "is missing", "restore it from a copy or an older epoch")
             found = target.hexdigest()
         verify(ref, found, path.stat().st_size)
-        self.restore.downloads += 1
-        self.restore.downloaded_bytes += ref.size_bytes
+        with self.counting:
+            self.restore.downloads += 1
+            self.restore.downloaded_bytes += ref.size_bytes
 
 
 def _sweep(folder: PartitionFolder, lineage: Lineage) -> None:

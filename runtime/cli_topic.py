@@ -215,5 +215,5 @@ def _print_rows(log: Log, partition: str, start: int, stop: int) -> None:
 def _lines(partition: str, batch: pa.RecordBatch) -> Iterator[str]:
     for row in batch.to_pylist():
         meta = row.pop("_meta")
-        shown = {"partition": int(partition), "offset": meta["offset"], **row}
+        shown = {"_partition": int(partition), "_offset": meta["offset"], **row}
         yield msgspec.json.encode(shown).decode()

@@ -50,7 +50,8 @@ class Planner:
 
     def _fitted(self, ranges: Mapping[str, Range], limits: Limits) -> Mapping[str, Range]:
         """Ranges cut to whole lines and to the rows allowed, shared as equally as they go."""
-        fitted, left = {}, limits.records
+        fitted = dict[str, Range]()
+        left = None if limits.records is None else max(1, limits.records)
         longest = sorted(ranges, key=lambda p: (ranges[p].start - ranges[p].stop, p))
         for number, partition in enumerate(longest):
             if left is None:

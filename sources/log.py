@@ -8,11 +8,11 @@ Readers leave no trace in it: any number of jobs may read, each from where it li
 partition are dense as they are appended; compaction leaves gaps and moves none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -20,16 +20,17 @@ from penstock.checkpoint.open_store import open_store, without_secrets
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Steps
-from penstock.errors import Corrupt, Invalid
+from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.fencing.register import Seen
 from penstock.ids import CommitId, check_name
 from penstock.points import Point
 from penstock.sources.log_append import Writer, claim
 from penstock.sources.log_compact import Compacted, compact
 from penstock.sources.log_expire import Expired, LogRetention, expire
-from penstock.sources.log_lane import Batching, Way
+from penstock.sources.log_lane import Batching, Wiring
 from penstock.sources.log_look import read_tail, steadily
 from penstock.sources.log_pieces import Moved, body_of, covering
+from penstock.sources.log_plan import rows_from, stop_after
 from penstock.sources.log_producer import Producer
 from penstock.sources.log_rewrite import KEYS_MAX, ArrowRewriter
 from penstock.sources.log_segment import rows_between
@@ -43,12 +44,15 @@ from penstock.sources.log_topic import (
     read_topic,
     with_columns,
 )
-from penstock.sources.planning import check_range, plan_ranges
+from penstock.sources.planning import check_range, checked_starts, share_rows
 from penstock.sources.protocol import Limits, Range, Span
 
 __all__ = ["Log"]
 
 LOOKS_AT_ONCE = 8
+PLANS_MAX = 5
+
+R = TypeVar("R")
 
 
 class Log:
@@ -102,8 +106,6 @@ class Log:
         """How messages call it."""
         return f"log {without_secrets(self.url)}"
 
-    # Reading: what every source can do.
-
     def schema(self) -> pa.Schema:
         """The columns of its rows, without `_meta`."""
         return self.topic().schema
@@ -127,10 +129,13 @@ class Log:
 
     def plan(self, resume: Mapping[str, int], limits: Limits) -> Mapping[str, Range]:
         """What to read next. Bytes are those of the compressed segments."""
-        tails = self.tails()
-        spans = {str(tail.partition): Span(tail.earliest, tail.latest) for tail in tails}
-        row_bytes = {str(tail.partition): _row_bytes(tail) for tail in tails}
-        return plan_ranges(self.name, spans, resume, limits, row_bytes)
+        for remaining in reversed(range(PLANS_MAX)):
+            try:
+                return self._plan(self.tails(), resume, limits)
+            except Moved:  # compacted meanwhile
+                if not remaining:
+                    raise
+        raise AssertionError("unreachable: the last plan returns or raises")
 
     def read(self, partition: str, wanted: Range, planned_ms: int = 0) -> Iterator[pa.RecordBatch]:
         """The rows of a range in order of their offsets, with `_meta` as the last column."""
@@ -153,19 +158,17 @@ class Log:
             else:
                 return
 
-    # Writing.
-
     def producer(self, name: str | None = None, batching: Batching | None = None) -> Producer:
         """A producer. One with a name takes over from any other of that name."""
         topic = self.topic()
-        epoch, tails = 1, dict[int, Seen[Tail]]()
+        epoch, tails = 0, dict[int, Seen[Tail]]()
         if name is None:
             named = f"nameless-{self._chance.unique()}"
         else:
             named = check_name("producer", name)
             claiming = claim(topic.id, self._count, named, self._now_ms(), self._chance)
             epoch, tails = perform(claiming, self._handlers)
-        way = Way(
+        wiring = Wiring(
             self.name,
             Writer(topic.id, named, epoch),
             topic.event_time,
@@ -174,18 +177,15 @@ class Log:
             self._chance,
             batching or Batching(),
         )
-        return Producer(named, topic, way, tails)
-
-    # Housekeeping: any of it beside producers and readers, and any number of times.
+        return Producer(named, topic, wiring, tails)
 
     def expire(self) -> list[Expired]:
         """Give up what the topic's retention does not keep."""
         topic = self.topic()
         rule, now_ms = _retention(topic), self._now_ms()
-        return [
-            perform(expire(topic.id, number, rule, now_ms, self._chance), self._handlers)
-            for number in range(topic.partitions)
-        ]
+        return self._each(
+            topic, lambda number: expire(topic.id, number, rule, now_ms, self._chance)
+        )
 
     def compact(self, keys_max: int = KEYS_MAX) -> list[Compacted]:
         """Keep the last row of each key, if the topic is compacted; fewer segments in any case.
@@ -198,25 +198,17 @@ class Log:
         def rewriter() -> ArrowRewriter:
             return ArrowRewriter(topic, now_ms, keys_max)
 
-        return [
-            perform(compact(topic.id, number, rewriter, self._chance), self._handlers)
-            for number in range(topic.partitions)
-        ]
+        return self._each(topic, lambda number: compact(topic.id, number, rewriter, self._chance))
 
     def sweep(self) -> list[Swept]:
         """Remove what crashed producers and compactions have left behind."""
         topic = self.topic()
-        return [
-            perform(sweep(topic.id, number, self._chance), self._handlers)
-            for number in range(topic.partitions)
-        ]
+        return self._each(topic, lambda number: sweep(topic.id, number, self._chance))
 
     def change(self, **fields: Any) -> Topic:
         """Change the topic: `schema` (with columns added), `partitions` (more of them),
         `retention_age_ms`, `retention_bytes`, `compacted`."""
         return perform(change_topic(self.name, self._chance, **fields), self._handlers)
-
-    # Looking.
 
     def topic(self) -> Topic:
         """What the topic is."""
@@ -243,6 +235,42 @@ class Log:
     def _count(self) -> Steps[int]:
         return (yield from read_topic(self.name)).document.partitions
 
+    def _plan(
+        self, tails: Sequence[Tail], resume: Mapping[str, int], limits: Limits
+    ) -> Mapping[str, Range]:
+        spans = {str(tail.partition): Span(tail.earliest, tail.latest) for tail in tails}
+        starts = checked_starts(self.name, spans, resume)
+        behind = {str(t.partition): t for t in tails if t.latest > starts[str(t.partition)]}
+        lags = {
+            partition: perform(rows_from(tail, starts[partition]), self._handlers)
+            for partition, tail in behind.items()
+        }
+        row_bytes = {partition: _row_bytes(tail) for partition, tail in behind.items()}
+        shares = share_rows(lags, limits, row_bytes)
+        shares |= {partition: 0 for partition, rows in lags.items() if not rows}  # gaps to the end
+        return {
+            partition: Range(
+                start=starts[partition],
+                stop=perform(stop_after(behind[partition], starts[partition], rows), self._handlers)
+                if rows
+                else behind[partition].latest,
+            )
+            for partition, rows in sorted(shares.items())
+        }
+
+    def _each(self, topic: Topic, work: Callable[[int], Steps[R]]) -> list[R]:
+        """Do something with every partition; what goes wrong with one is raised after all."""
+        done: list[R] = []
+        failure: PenstockError | None = None
+        for number in range(topic.partitions):
+            try:
+                done.append(perform(work(number), self._handlers))
+            except PenstockError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return done
+
     def _pieces(self, topic: Topic, number: int, wanted: Range) -> list[Piece]:
         def find(seen: Seen[Tail] | None) -> Steps[list[Piece]]:
             tail = Tail(topic=topic.id, partition=number) if seen is None else seen.document
@@ -252,13 +280,14 @@ class Log:
         return perform(steadily(topic.id, number, find), self._handlers)
 
     def _number(self, topic: Topic, partition: str) -> int:
-        if not partition.isdecimal() or int(partition) >= topic.partitions:
+        known = {str(number): number for number in range(topic.partitions)}
+        if partition not in known:
             raise Invalid(
                 f"{self.name}, partition {partition}",
                 f"does not exist: there are {topic.partitions}",
                 f"use 0 to {topic.partitions - 1}",
             )
-        return int(partition)
+        return known[partition]
 
     def _now_ms(self) -> int:
         return round(self._clock.wall() * 1000)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from penstock.clock import Chance
 from penstock.effects import Put, Steps, Wait
-from penstock.errors import Bug, Fenced, Gone, Unavailable
-from penstock.fencing.register import Lost, Seen, Won, read
+from penstock.errors import Bug, Fenced, Gone, PenstockError, Unavailable
+from penstock.fencing.register import Landed, Lost, Seen, Won, read
 from penstock.ids import CommitId, Key
 from penstock.points import Point
 from penstock.sources.log_layout import segment_key, tail_key
@@ -23,9 +23,11 @@ from penstock.sources.log_look import RACES_MAX, SPREAD_S, outrun, read_tail, sw
 from penstock.sources.log_pieces import fold, hash_of
 from penstock.sources.log_tail import Mark, Piece, Tail, tail_register
 
-__all__ = ["Appended", "Batch", "Outdated", "Staged", "Writer", "append", "claim", "stage"]
+__all__ = ["Appended", "Batch", "Outdated", "Replaced", "Staged", "Writer", "append", "claim",
+           "stage"]  # fmt: skip
 
 LOOKS = 3
+NO_MARK = Mark(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Writer:
     topic: str
     producer: str
     epoch: int
+    """Which life of it; 0 for a producer without a name, which has only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,10 @@ def append(
         outcome = yield from swap_tail(partition, seen, after)
         seen = outcome.seen  # 4
         if isinstance(outcome, Lost):
+            if outcome.landed is Landed.UNTOLD and seen.document.may_have_forgotten(
+                writer.producer
+            ):
+                raise _forgotten(writer, seen.document, staged[-1].batch.sequence)
             yield Wait(chance.fraction() * SPREAD_S * min(race, 10))
     raise outrun(partition)
 
@@ -137,13 +144,13 @@ def _claim_one(
     seen = yield from read_tail(topic, partition)
     for _ in range(RACES_MAX):
         tail = Tail(topic=topic, partition=partition) if seen is None else seen.document
-        mark = tail.marks.get(producer, Mark(0, 0, 0, 0))
+        mark = tail.marks.get(producer, NO_MARK)
         if epoch is not None and mark.epoch > epoch:
-            raise _replaced(producer, epoch, mark.epoch)
+            raise Replaced(producer, epoch, mark.epoch)
         if seen is not None and mark.epoch == epoch:
             return seen
         claimed = mark.epoch + 1 if epoch is None else epoch
-        new = Mark(claimed, mark.sequence, mark.stop, max(now_ms, tail.at_ms))
+        new = Mark(claimed, mark.sequence, mark.stop, now_ms)
         after = tail.changed(CommitId(chance.unique()), marks=tail.with_mark(producer, new))
         outcome = yield from swap_tail(partition, seen, after)
         if isinstance(outcome, Won) and outcome.seen.document.marks[producer].epoch == claimed:
@@ -158,11 +165,11 @@ def _basis(writer: Writer, partition: int, seen: Seen[Tail] | None) -> Steps[Tai
     the claim. Every claim begins at the first partition, so that is asked; only now, because a
     claim that comes after our look at the first changes this TAIL before it is done."""
     tail = Tail(topic=writer.topic, partition=partition) if seen is None else seen.document
-    if partition != 0 and writer.producer not in tail.marks:
+    if partition != 0 and writer.epoch and writer.producer not in tail.marks:
         first = yield from _first_tail()
-        mark = None if first is None else first.document.marks.get(writer.producer)
-        if mark is not None and mark.epoch > writer.epoch:
-            raise _replaced(writer.producer, writer.epoch, mark.epoch)
+        mark = NO_MARK if first is None else first.document.marks.get(writer.producer, NO_MARK)
+        if mark.epoch > writer.epoch:
+            raise Replaced(writer.producer, writer.epoch, mark.epoch)
     return tail
 
 
@@ -179,9 +186,9 @@ def _not_yet_in(
     tail: Tail, writer: Writer, staged: Sequence[Staged], stops: dict[int, int]
 ) -> list[Staged]:
     """The batches that are still to be taken in. Where the others went is added to `stops`."""
-    mark = tail.marks.get(writer.producer, Mark(writer.epoch, 0, 0, 0))
+    mark = tail.marks.get(writer.producer, NO_MARK)
     if mark.epoch > writer.epoch:
-        raise _replaced(writer.producer, writer.epoch, mark.epoch)
+        raise Replaced(writer.producer, writer.epoch, mark.epoch)
     stop = mark.stop
     for each in reversed([s for s in staged if s.batch.sequence <= mark.sequence]):
         # They went in with one swap, the last one we tried, so they lie side by side.
@@ -189,7 +196,7 @@ def _not_yet_in(
         stop -= each.batch.rows
     left = [each for each in staged if each.batch.sequence > mark.sequence]
     if left and left[0].batch.follows != mark.sequence:
-        raise _forgotten(writer, tail, left[0].batch.follows, mark.sequence)
+        raise _forgotten(writer, tail, left[0].batch.follows)
     if any(each.version < tail.floor for each in left):
         raise Outdated(tail_key(tail.partition), "was swept since", "stage it again")
     return left
@@ -201,9 +208,9 @@ def _extended(
     at_ms = max(now_ms, tail.at_ms)  # a clock that jumps back does not take the log with it
     pieces, stop = list(tail.pieces), tail.latest
     for each in staged:
-        pieces.append(_piece(each, stop, at_ms))
+        pieces.append(_piece(each, stop, at_ms, now_ms))
         stop += each.batch.rows
-    mark = Mark(writer.epoch, staged[-1].batch.sequence, stop, at_ms)
+    mark = Mark(writer.epoch, staged[-1].batch.sequence, stop, now_ms)
     folded = yield from fold(tail, pieces, chance)
     return tail.changed(
         CommitId(chance.unique()),
@@ -214,7 +221,7 @@ def _extended(
     )
 
 
-def _piece(staged: Staged, first: int, at_ms: int) -> Piece:
+def _piece(staged: Staged, first: int, at_ms: int, wall_ms: int) -> Piece:
     batch = staged.batch
     return Piece(
         height=0,
@@ -222,26 +229,35 @@ def _piece(staged: Staged, first: int, at_ms: int) -> Piece:
         stop=first + batch.rows,
         rows=batch.rows,
         size_bytes=len(batch.body),
-        first_at_ms=at_ms,
-        last_at_ms=at_ms,
+        at_ms=at_ms,
+        wall_ms=wall_ms,
         event_max_ms=batch.event_max_ms,
         key=staged.key,
         hash=staged.hash,
     )
 
 
-def _replaced(producer: str, held: int, newest: int) -> Fenced:
-    return Fenced(
-        f"producer {producer!r}", held=held, newest=newest, by="a later producer of that name"
-    )
+class Replaced(Fenced):
+    """A later producer of the same name has taken over. Sticky, like any fencing."""
+
+    def __init__(self, producer: str, held: int, newest: int) -> None:
+        PenstockError.__init__(
+            self,
+            f"producer {producer!r}",
+            f"was replaced by a later one of its name (its epoch is {held}, the other's {newest})",
+            "stop this process; the other one goes on",
+        )
+        self.held, self.newest, self.by, self.untold = held, newest, producer, ""
 
 
-def _forgotten(writer: Writer, tail: Tail, last: int, known: int) -> Gone | Bug:
+def _forgotten(writer: Writer, tail: Tail, last: int) -> Gone | Bug:
     name = f"producer {writer.producer!r} of partition {tail.partition}"
     if writer.producer not in tail.marks:
         return Gone(
             name,
-            f"has not appended for so long that the log has forgotten it at batch {last}",
-            "read the end of the log to see what is there, then start a producer of another name",
+            f"was silent for so long that the log has forgotten it; whether batch {last} is in "
+            "cannot be told",
+            "read the end of the log to see what is there, then start a new producer",
         )
+    known = tail.marks[writer.producer].sequence
     return Bug(name, f"appends what follows batch {last} after {known}", "report this")

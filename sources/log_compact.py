@@ -25,6 +25,8 @@ from penstock.sources.protocol import Range
 
 __all__ = ["Compacted", "Made", "Rewriter", "compact"]
 
+SMALL_BYTES = 8 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -33,8 +35,8 @@ class Made:
     stop: int
     """The offset it reaches to: that of the next one's first, or the end."""
     rows: int
-    first_at_ms: int
-    last_at_ms: int
+    at_ms: int
+    wall_ms: int
     event_max_ms: int | None
     body: bytes
 
@@ -89,10 +91,15 @@ def _compact(seen: Seen[Tail] | None, rewriter: Rewriter, chance: Chance) -> Ste
     start = tail.earliest if rewriter.is_thorough else max(tail.earliest, tail.merged_to)
     stop = yield from _note(tail, rewriter)  # 1
     old = yield from covering(tail.pieces, start, stop)
+    if len(old) < 2 and not rewriter.is_thorough:
+        return Compacted(stop, 0, 0, 0, 0)
     made = yield from _rewrite(tail, old, rewriter, Range(start=start, stop=stop), chance)  # 2
     if not made:
         return Compacted(stop, 0, 0, 0, 0)
-    reached = {"merged_to": stop} | ({"compacted_to": stop} if rewriter.is_thorough else {})
+    # The last one may be small, and is merged again with what comes.
+    small = made[-1].size_bytes < SMALL_BYTES
+    reached = {"merged_to": made[-1].first if small else stop}
+    reached |= {"compacted_to": stop} if rewriter.is_thorough else {}
     replaced = yield from _replace(seen, stop, made, reached, chance)  # 3
     for piece in replaced:  # 4
         yield Delete(Point.LOG_DELETE, piece.key)
@@ -136,8 +143,8 @@ def _stage(tail: Tail, first: int, segment: Made, chance: Chance) -> Steps[Piece
         stop=segment.stop,
         rows=segment.rows,
         size_bytes=len(segment.body),
-        first_at_ms=segment.first_at_ms,
-        last_at_ms=segment.last_at_ms,
+        at_ms=segment.at_ms,
+        wall_ms=segment.wall_ms,
         event_max_ms=segment.event_max_ms,
         key=key,
         hash=hash_of(segment.body),

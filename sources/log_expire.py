@@ -87,28 +87,36 @@ def _expire(
 
 def _first_kept(tail: Tail, retention: LogRetention, now_ms: int) -> Steps[int]:
     """The offset at which the first segment begins that no rule lets go."""
-    horizon_ms = None if retention.age_ms is None else now_ms - retention.age_ms
-    excess = 0
+    by_age = by_size = tail.earliest
+    if retention.age_ms is not None:
+        horizon_ms = now_ms - retention.age_ms
+        by_age = yield from _behind_the_old(tail.pieces, horizon_ms, tail.earliest)
     if retention.size_bytes is not None:
         excess = sum(piece.size_bytes for piece in tail.pieces) - retention.size_bytes
-    return (yield from _end_of_excess(tail.pieces, tail.earliest, horizon_ms, excess))
+        by_size = yield from _behind_the_excess(tail.pieces, excess, tail.earliest)
+    return max(by_age, by_size)
 
 
-def _end_of_excess(
-    pieces: Sequence[Piece], start: int, horizon_ms: int | None, excess: int
-) -> Steps[int]:
-    """Where to cut: behind every leading piece that is too old, or in excess as a whole."""
-    for piece in pieces:
-        is_old = horizon_ms is not None and piece.last_at_ms < horizon_ms
-        if is_old or excess >= piece.size_bytes > 0:
-            start, excess = piece.stop, excess - piece.size_bytes
-        elif piece.height and (excess > 0 or _begins_old(piece, horizon_ms)):
+def _behind_the_old(pieces: Sequence[Piece], horizon_ms: int, start: int) -> Steps[int]:
+    """Where the last segment ends that is too old. Those before it were appended before it, so
+    they are too, whatever a clock that was ahead has made them say."""
+    for piece in reversed(pieces):
+        if piece.wall_ms < horizon_ms:
+            if piece.height == 0:
+                return piece.stop
             inside = yield from children(piece)
-            return (yield from _end_of_excess(inside, start, horizon_ms, excess))
-        else:
-            break
+            return (yield from _behind_the_old(inside, horizon_ms, piece.first))
     return start
 
 
-def _begins_old(piece: Piece, horizon_ms: int | None) -> bool:
-    return horizon_ms is not None and piece.first_at_ms < horizon_ms
+def _behind_the_excess(pieces: Sequence[Piece], excess: int, start: int) -> Steps[int]:
+    """Where the first segments end that are in excess as a whole."""
+    for piece in pieces:
+        if excess >= piece.size_bytes:
+            start, excess = piece.stop, excess - piece.size_bytes
+        elif piece.height and excess > 0:
+            inside = yield from children(piece)
+            return (yield from _behind_the_excess(inside, excess, start))
+        else:
+            break
+    return start

@@ -7,6 +7,7 @@ slower the store, or the stronger the competition, the larger the groups.
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass, field
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -19,11 +20,16 @@ from penstock.sources.log_append import Appended, Batch, Outdated, Staged, Write
 from penstock.sources.log_look import read_tail
 from penstock.sources.log_segment import encode, event_max_ms
 from penstock.sources.log_tail import Tail
+from penstock.sources.log_topic import read_topic
 from penstock.sources.protocol import Range
 
-__all__ = ["Batching", "Lane", "Placed", "Way"]
+__all__ = ["ENTRY_BYTES", "Batching", "Lane", "Placed", "Wiring"]
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
+OUTDATED_MAX = 3
+"""How often in a row what was staged may be swept before there is a pause."""
+ENTRY_BYTES = 4096
+"""What the rows of one call take in memory beside their bytes, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Wiring:
     """What a lane needs of its producer."""
 
     log: str
@@ -62,12 +68,22 @@ class Way:
     chance: Chance
     batching: Batching
 
+    def check_topic(self) -> None:
+        """Raise if the topic is not the one that was opened."""
+        if perform(read_topic(self.log), self.handlers).document.id != self.writer.topic:
+            raise Invalid(
+                self.log,
+                "was removed and made anew since this producer was made",
+                "make a new producer",
+            )
+
 
 @dataclass(slots=True)
 class _Waiting:
     """Rows of one call, and who waits for them."""
 
     rows: pa.Table
+    size_bytes: int
     sequence: int | None
     placed: "Future[Placed]"
 
@@ -83,67 +99,102 @@ class _Group:
 @dataclass(slots=True)
 class Lane:
     """Promise: rows are taken in in the order they were added, each once; after a failure no
-    more are taken."""
+    more are taken, and nobody is left waiting."""
 
-    way: Way
+    wiring: Wiring
     partition: int
     seen: Seen[Tail] | None = None
-    sequence: int = 0
-    """Of the last batch that was made."""
-    failure: PenstockError | None = None
+    taken: int = 0
+    """The sequence of the last batch that is known to be in the log."""
+    _made: int = 0
+    _pending: "dict[int, Future[Placed]]" = field(default_factory=dict)
+    """By number, the batches that are numbered by whoever appends, and not in yet."""
+    _is_numbered: bool | None = None
+    """Whether batches are numbered by whoever appends: all of a lane's, or none."""
+    _failure: PenstockError | None = None
     _waiting: list[_Waiting] = field(default_factory=list)
+    _rows: int = 0
+    _size_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: bool = False
-    _added: int = 0
-    """The last number that was given to a batch by whoever appends."""
+
+    def __post_init__(self) -> None:
+        self._made = self.taken
+
+    def check(self) -> None:
+        """Raise if no more rows are taken."""
+        if self._failure is not None:
+            raise copy(self._failure)  # a copy: the original would keep every refused table alive
 
     def add(self, rows: pa.Table, sequence: int | None) -> "Future[Placed]":
-        """Let rows wait their turn."""
-        waiting = _Waiting(rows, sequence, Future())
+        """Let rows wait their turn. Those of a number that waits already are not added again."""
         with self._lock:
-            if self.failure is not None:
-                raise self.failure
-            if sequence is not None and sequence <= self._added:
-                raise Invalid(f"batch {sequence}", "was appended before", "give each its number")
-            self._added = sequence or self._added
+            self.check()
+            if self._is_numbered not in (None, sequence is not None):
+                raise Invalid(
+                    f"{self.wiring.log}, partition {self.partition}",
+                    "was given rows with a number and rows without",
+                    "number all of a producer's batches, or none",
+                )
+            self._is_numbered = sequence is not None
+            if sequence is not None and sequence in self._pending:
+                return self._pending[sequence]
+            if sequence is not None and sequence <= max([self._made, *self._pending]):
+                raise Invalid(
+                    f"{self.wiring.log}, batch {sequence}", "comes after a later one", "count up"
+                )
+            waiting = _Waiting(rows, rows.nbytes, sequence, Future())
             self._waiting.append(waiting)
-        return waiting.placed
+            self._rows += rows.num_rows
+            self._size_bytes += waiting.size_bytes
+            if sequence is not None:
+                self._pending[sequence] = waiting.placed
+            return waiting.placed
 
     def is_full(self) -> bool:
         """Whether a batch's worth is waiting."""
-        with self._lock:
-            rows = sum(each.rows.num_rows for each in self._waiting)
-            size_bytes: int = sum(each.rows.nbytes for each in self._waiting)
-        return rows >= self.way.batching.rows or size_bytes >= self.way.batching.size_bytes
+        batching = self.wiring.batching
+        return self._rows >= batching.rows or self._size_bytes >= batching.size_bytes
 
     def enter(self) -> bool:
-        """Whether the caller is the one to drain it now."""
+        """Whether the caller is the one to send what waits now."""
         with self._lock:
             if self._running or not self._waiting:
                 return False
             self._running = True
             return True
 
-    def drain(self) -> None:
-        """Send what is waiting, and what comes meanwhile, until nothing is left."""
-        while taken := self._take():
-            try:
-                self._send(taken)
-            except PenstockError as failure:
-                self._fail(failure, taken)
-            except Exception as error:  # noqa: BLE001 - nobody may wait for rows in vain
-                self._fail(Bug(self.way.log, f"failed ({error!r})", "report this"), taken)
-
-    def _take(self) -> list[_Waiting]:
+    def send(self) -> None:
+        """Send what is waiting, as one group. Only for whoever has entered."""
         with self._lock:
             taken, self._waiting = self._waiting, []
-            self._running = bool(taken)
-        return taken
+            self._rows = self._size_bytes = 0
+        try:
+            self._send(taken)
+        except PenstockError as failure:
+            self.fail(failure, taken)
+        except Exception as error:  # noqa: BLE001 - nobody may wait for rows in vain
+            self.fail(Bug(self.wiring.log, f"failed ({error!r})", "report this"), taken)
+        finally:
+            with self._lock:
+                self._running = False
+
+    def fail(self, failure: PenstockError, taken: Sequence[_Waiting] = ()) -> None:
+        """Take no more rows, and tell everybody who waits."""
+        with self._lock:
+            self._failure = self._failure or failure
+            lost, self._waiting = [*taken, *self._waiting], []
+        for each in lost:
+            if not each.placed.done():
+                each.placed.set_exception(copy(failure))
 
     def _send(self, taken: Sequence[_Waiting]) -> None:
-        groups = [self._batch(parts) for parts in _batches(taken, self.way.batching)]
+        groups = [self._batch(parts) for parts in _batches(taken, self.wiring.batching)]
         appended = self._append([group.batch for group in groups])
-        self.seen = appended.tail
+        with self._lock:
+            self.seen, self.taken = appended.tail, groups[-1].batch.sequence
+            for group in groups:
+                self._pending.pop(group.batch.sequence, None)
         for group in groups:
             start = appended.stops[group.batch.sequence] - group.batch.rows
             for part in group.parts:
@@ -152,50 +203,58 @@ class Lane:
                 start = stop
 
     def _batch(self, parts: list[_Waiting]) -> _Group:
-        rows = pa.concat_tables([part.rows for part in parts])
-        rows = rows.combine_chunks() if rows.num_rows else rows
-        follows, given = self.sequence, parts[0].sequence
-        self.sequence = follows + 1 if given is None else given
-        latest_ms = event_max_ms(rows, self.way.event_time)
-        return _Group(Batch(self.sequence, follows, rows.num_rows, latest_ms, encode(rows)), parts)
+        rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+        follows, given = self._made, parts[0].sequence
+        self._made = follows + 1 if given is None else given
+        latest_ms = event_max_ms(rows, self.wiring.event_time)
+        return _Group(Batch(self._made, follows, rows.num_rows, latest_ms, encode(rows)), parts)
 
     def _append(self, batches: list[Batch]) -> Appended:
         """Stage and append, again and again until it is done or hopeless."""
-        started_s, pause_s = self.way.clock.monotonic(), PAUSE_S
+        clock = self.wiring.clock
+        started_s, pause_s = clock.monotonic(), PAUSE_S
         staged: list[Staged] = []
+        is_outdated, tries = False, 0
         while True:
             try:
+                if self.seen is None or is_outdated or tries:
+                    self.wiring.check_topic()
+                if self.seen is None or is_outdated:
+                    self._look()
                 staged = staged or [self._stage(batch) for batch in batches]
-                return self._perform_append(staged)
-            except Outdated:
-                staged = []
-                looking = read_tail(self.way.writer.topic, self.partition)
-                self.seen = perform(looking, self.way.handlers)
-            except Unavailable:  # perhaps it is in: the mark will tell
-                if self.way.clock.monotonic() - started_s > self.way.batching.give_up_s:
-                    raise
-                self.way.clock.sleep(pause_s)
+                return self._append_staged(staged)
+            except Unavailable as failure:  # perhaps it is in: the mark will tell
+                is_outdated = isinstance(failure, Outdated)
+                staged = [] if is_outdated else staged
+                tries += 1
+                if not is_outdated or tries > OUTDATED_MAX:
+                    clock.sleep(pause_s)
+                if clock.monotonic() - started_s > self.wiring.batching.give_up_s:
+                    self.wiring.check_topic()
+                    raise self._given_up(failure) from failure
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _given_up(self, failure: Unavailable) -> Unavailable:
+        return Unavailable(
+            f"{self.wiring.log}, partition {self.partition}",
+            f"does not say whether it took rows in ({failure.subject} {failure.found})",
+            "start a producer of this name again: its last_sequence tells; or read the end",
+        )
+
+    def _look(self) -> None:
+        looking = read_tail(self.wiring.writer.topic, self.partition)
+        self.seen = perform(looking, self.wiring.handlers)
 
     def _stage(self, batch: Batch) -> Staged:
         version = 0 if self.seen is None else self.seen.document.version
-        staging = stage(self.partition, batch, version, self.way.chance)
-        return perform(staging, self.way.handlers)
+        staging = stage(self.partition, batch, version, self.wiring.chance)
+        return perform(staging, self.wiring.handlers)
 
-    def _perform_append(self, staged: list[Staged]) -> Appended:
-        now_ms = round(self.way.clock.wall() * 1000)
-        appending = append(
-            self.way.writer, self.partition, staged, now_ms, self.way.chance, self.seen
-        )
-        return perform(appending, self.way.handlers)
-
-    def _fail(self, failure: PenstockError, taken: Sequence[_Waiting]) -> None:
-        with self._lock:
-            self.failure = failure
-            lost, self._waiting = [*taken, *self._waiting], []
-        for each in lost:
-            if not each.placed.done():
-                each.placed.set_exception(failure)
+    def _append_staged(self, staged: list[Staged]) -> Appended:
+        wiring = self.wiring
+        now_ms = round(wiring.clock.wall() * 1000)
+        appending = append(wiring.writer, self.partition, staged, now_ms, wiring.chance, self.seen)
+        return perform(appending, wiring.handlers)
 
 
 def _batches(taken: Sequence[_Waiting], batching: Batching) -> list[list[_Waiting]]:
@@ -203,11 +262,10 @@ def _batches(taken: Sequence[_Waiting], batching: Batching) -> list[list[_Waitin
     batches: list[list[_Waiting]] = []
     rows = size_bytes = 0
     for each in taken:
-        rows, size_bytes = rows + each.rows.num_rows, size_bytes + each.rows.nbytes
-        full = rows > batching.rows or size_bytes > batching.size_bytes
-        numbered = each.sequence is not None or (batches and batches[-1][0].sequence is not None)
-        if not batches or full or numbered:
+        rows, size_bytes = rows + each.rows.num_rows, size_bytes + each.size_bytes
+        is_full = rows > batching.rows or size_bytes > batching.size_bytes
+        if not batches or is_full or each.sequence is not None:
             batches.append([])
-            rows, size_bytes = each.rows.num_rows, each.rows.nbytes
+            rows, size_bytes = each.rows.num_rows, each.size_bytes
         batches[-1].append(each)
     return batches

@@ -6,7 +6,6 @@ from typing import TypeVar
 from penstock.effects import Steps, Wait
 from penstock.errors import Corrupt, Invalid, Unavailable
 from penstock.fencing.register import Lost, Seen, Won, read, swap
-from penstock.ids import ETag
 from penstock.points import Point
 from penstock.sources.log_layout import tail_key
 from penstock.sources.log_pieces import Moved
@@ -26,12 +25,8 @@ R = TypeVar("R")
 def read_tail(topic: str, partition: int) -> Steps[Seen[Tail] | None]:
     """TAIL now; None while the partition is empty."""
     seen: Seen[Tail] | None = yield from read(tail_register(partition), Point.LOG_TAIL)
-    if seen is not None and seen.document.topic != topic:
-        raise Invalid(
-            tail_key(partition),
-            "belongs to another topic than the one that was opened",
-            "was the topic removed and made anew? open it again; remove what is left of the old",
-        )
+    if seen is not None:
+        _check_topic(seen.document, topic)
     return seen
 
 
@@ -40,7 +35,9 @@ def swap_tail(
 ) -> Steps[Won[Tail] | Lost[Tail]]:
     """Change TAIL, and find out whether that happened."""
     register = tail_register(partition)
-    return (yield from swap(register, expected, new, Point.LOG_SWAP, Point.LOG_SETTLE))
+    outcome = yield from swap(register, expected, new, Point.LOG_SWAP, Point.LOG_SETTLE)
+    _check_topic(outcome.seen.document, new.topic)
+    return outcome
 
 
 def steadily(
@@ -48,10 +45,11 @@ def steadily(
 ) -> Steps[R]:
     """Do something with TAIL and what it names; again, when that was moved meanwhile.
 
-    An object that is missing twice, while TAIL says the same, is lost. A TAIL below version
-    `at_least` is an old answer to a new question.
+    Objects are deleted after TAIL has let go of them. So one that a TAIL names, which was read
+    after the object was found missing, is lost. A TAIL below version `at_least` is an old answer
+    to a new question.
     """
-    missing: tuple[str, ETag] | None = None
+    missing = ""
     for _ in range(LOOKS_MAX):
         seen = yield from read_tail(topic, partition)
         if (0 if seen is None else seen.document.version) < at_least:
@@ -60,16 +58,24 @@ def steadily(
         try:
             return (yield from work(seen))
         except Moved as moved:
-            assert seen is not None, "an empty partition names nothing"
-            if missing == (moved.subject, seen.etag):
+            if missing == moved.subject:
                 raise Corrupt(
                     moved.subject,
                     "is missing, and the log still needs it",
                     "restore this object from a copy; what is before and after it can be read",
                 ) from moved
-            missing = (moved.subject, seen.etag)
+            missing = moved.subject
         yield Wait(SPREAD_S)
     raise outrun(partition)
+
+
+def _check_topic(tail: Tail, topic: str) -> None:
+    if tail.topic != topic:
+        raise Invalid(
+            tail_key(tail.partition),
+            "belongs to another topic than the one that was opened",
+            "was the topic removed and made anew? open it again; remove what is left of the old",
+        )
 
 
 def outrun(partition: int) -> Unavailable:

@@ -27,6 +27,7 @@ __all__ = [
     "covering",
     "fold",
     "hash_of",
+    "reach",
     "split",
     "walk",
 ]
@@ -103,6 +104,15 @@ def walk(pieces: Sequence[Piece]) -> Steps[list[Piece]]:
     return found
 
 
+def reach(pieces: Sequence[Piece]) -> Steps[set[int]]:
+    """Hashes of the names of everything there is: all that is kept of it, for there may be much."""
+    found = {hash(piece.key) for piece in pieces}
+    for piece in pieces:
+        if piece.height:
+            found |= yield from reach((yield from children(piece)))
+    return found
+
+
 def split(pieces: Sequence[Piece], offset: int) -> Steps[Split]:
     """Cut at an offset, between two segments: the one that holds it goes behind the cut."""
     before = tuple(piece for piece in pieces if piece.stop <= offset)
@@ -149,8 +159,8 @@ def _joined(pieces: Sequence[Piece], key: Key, body_hash: str) -> Piece:
         stop=pieces[-1].stop,
         rows=sum(piece.rows for piece in pieces),
         size_bytes=sum(piece.size_bytes for piece in pieces),
-        first_at_ms=pieces[0].first_at_ms,
-        last_at_ms=pieces[-1].last_at_ms,
+        at_ms=pieces[-1].at_ms,
+        wall_ms=min(piece.wall_ms for piece in pieces),
         event_max_ms=max(events) if events else None,
         key=key,
         hash=body_hash,

@@ -18,8 +18,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid, PenstockError
 from penstock.fencing.register import Seen
-from penstock.sources.log_lane import Lane, Placed, Way
-from penstock.sources.log_rows import Rows, fitted, from_json_lines
+from penstock.sources.log_lane import ENTRY_BYTES, Lane, Placed, Wiring
+from penstock.sources.log_rows import Rows, check_moments, fitted, from_json_lines
 from penstock.sources.log_tail import Tail
 from penstock.sources.log_topic import Topic
 from penstock.state.key_groups import GROUPS
@@ -29,6 +29,7 @@ __all__ = ["Ack", "Producer"]
 
 THREADS_MAX = 4
 ROUND_ROBIN = "round robin"
+MAKE_NEW = "make a new one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class Producer:
     """Appends to one topic. Use it as a context: leaving it sends what is left."""
 
     def __init__(
-        self, name: str, topic: Topic, way: Way, tails: dict[int, Seen[Tail]] | None = None
+        self, name: str, topic: Topic, wiring: Wiring, tails: dict[int, Seen[Tail]] | None = None
     ) -> None:
         self.name = name
         self._topic = topic
         self._schema = topic.schema
-        self._way = way
+        self._wiring = wiring
         self._lanes = [self._lane(number, tails or {}) for number in range(topic.partitions)]
         self._pool = ThreadPoolExecutor(THREADS_MAX, "penstock-producer")
         self._room = threading.Condition()
@@ -67,8 +68,8 @@ class Producer:
         self._is_closed = False
 
     def last_sequence(self, partition: int) -> int:
-        """The number of the last batch that was taken from a producer of this name, or made."""
-        return self._lanes[self._checked(partition)].sequence
+        """The number of the last batch that the log is known to have of this producer."""
+        return self._lanes[self._checked(partition)].taken
 
     def append(
         self, rows: Rows, partition: int | str | None = None, sequence: int | None = None
@@ -76,44 +77,52 @@ class Producer:
         """Add rows: by their key, or in turn if the topic has none; or to a partition given.
 
         With a `sequence`, which needs a partition, the rows are one batch of that number. It must
-        be greater than all before; a batch the log has already is not added again.
+        be greater than all before; a batch that the log has already is not added again. Batches of
+        a producer have numbers all, or none.
         """
         if self._is_closed:
             raise Invalid(
-                self._way.log, "was given rows after its producer closed", "make a new one"
+                self._wiring.log, "was given rows after its producer closed", "make a new one"
             )
-        table = fitted(self._way.log, rows, self._schema)
+        table = fitted(self._wiring.log, rows, self._schema)
+        if self._wiring.event_time is not None:
+            check_moments(self._wiring.log, table, self._wiring.event_time)
         if sequence is not None:
             return self._append_numbered(table, partition, sequence)
-        parts = self._routed(table, partition)
-        return Ack([self._add(number, part, None) for number, part in parts if part.num_rows])
+        parts = [(n, part) for n, part in self._routed(table, partition) if part.num_rows]
+        for number, _ in parts:  # all of them first: rows go to all lanes, or to none
+            self._lanes[number].check()
+        return Ack([self._add(number, part, None) for number, part in parts])
 
     def append_lines(self, lines: Iterable[str | bytes], partition: int | str | None = None) -> Ack:
         """Add rows written as JSON, one object per line."""
-        return self.append(from_json_lines(self._way.log, lines), partition)
+        return self.append(from_json_lines(self._wiring.log, lines), partition)
 
     def flush(self) -> None:
         """Return when everything appended so far is durable; raise if something never will be."""
-        for lane in self._lanes:
-            self._send(lane)
         with self._room:
             unsent = list(self._unsent)
+        for lane in self._lanes:
+            self._send(lane)
         for placed in unsent:
             placed.result()
         for lane in self._lanes:
-            if lane.failure is not None:
-                raise lane.failure
+            lane.check()
 
     def close(self) -> None:
         """Send what is left, and let go."""
-        if not self._is_closed:
-            try:
-                self.flush()
-            finally:
-                self._is_closed = True
-                for timer in list(self._timers.values()):
-                    timer.cancel()
-                self._pool.shutdown()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.flush()
+        finally:
+            for timer in list(self._timers.values()):
+                timer.cancel()
+            self._pool.shutdown()
+            closed = Invalid(self._wiring.log, "was given rows by a closed producer", MAKE_NEW)
+            for lane in self._lanes:  # whoever appended meanwhile is told, and not left waiting
+                lane.fail(closed)
 
     def __enter__(self) -> Self:
         return self
@@ -133,17 +142,17 @@ class Producer:
     def _lane(self, number: int, tails: dict[int, Seen[Tail]]) -> Lane:
         seen = tails.get(number)
         mark = None if seen is None else seen.document.marks.get(self.name)
-        return Lane(self._way, number, seen, 0 if mark is None else mark.sequence)
+        return Lane(self._wiring, number, seen, 0 if mark is None else mark.sequence)
 
     def _append_numbered(self, table: pa.Table, partition: int | str | None, sequence: int) -> Ack:
         if not isinstance(partition, int) or sequence < 1 or not table.num_rows:
             raise Invalid(
-                self._way.log,
+                self._wiring.log,
                 f"was given batch {sequence} with {table.num_rows} rows for {partition!r}",
                 "give a number of 1 or more, a partition, and rows",
             )
         lane = self._lanes[self._checked(partition)]
-        if sequence <= lane.sequence:
+        if sequence <= lane.taken:
             return Ack([])
         return Ack([self._add(partition, table, sequence)])
 
@@ -162,7 +171,7 @@ class Producer:
             yield from self._by_key(table, count)
         else:
             raise Invalid(
-                f"{self._way.log}, partition {partition!r}",
+                f"{self._wiring.log}, partition {partition!r}",
                 "is none",
                 f"give a number, {ROUND_ROBIN!r} or nothing",
             )
@@ -177,12 +186,20 @@ class Producer:
             yield number, ordered.slice(start, stop - start)
 
     def _add(self, number: int, table: pa.Table, sequence: int | None) -> "Future[Placed]":
-        lane, size_bytes = self._lanes[number], table.nbytes
+        lane, size_bytes = self._lanes[number], table.nbytes + ENTRY_BYTES
         self._wait_for_room(size_bytes)
-        placed = lane.add(table, sequence)
+        try:
+            placed = lane.add(table, sequence)
+        except BaseException:
+            self._make_room(size_bytes)
+            raise
         with self._room:
+            is_new = placed not in self._unsent
             self._unsent.add(placed)
-        placed.add_done_callback(lambda done: self._make_room(done, size_bytes))
+        if is_new:
+            placed.add_done_callback(lambda done: self._sent(done, size_bytes))
+        else:
+            self._make_room(size_bytes)
         if lane.is_full():
             self._send(lane)
         else:
@@ -190,7 +207,7 @@ class Producer:
         return placed
 
     def _wait_for_room(self, size_bytes: int) -> None:
-        most = self._way.batching.waiting_bytes_max
+        most = self._wiring.batching.waiting_bytes_max
         with self._room:
             while self._waiting_bytes and self._waiting_bytes + size_bytes > most:
                 for lane in self._lanes:
@@ -198,21 +215,34 @@ class Producer:
                 self._room.wait(1.0)
             self._waiting_bytes += size_bytes
 
-    def _make_room(self, done: "Future[Placed]", size_bytes: int) -> None:
+    def _sent(self, done: "Future[Placed]", size_bytes: int) -> None:
+        with self._room:
+            self._unsent.discard(done)
+        self._make_room(size_bytes)
+
+    def _make_room(self, size_bytes: int) -> None:
         with self._room:
             self._waiting_bytes -= size_bytes
-            self._unsent.discard(done)
             self._room.notify_all()
 
     def _send(self, lane: Lane) -> None:
+        """Have what waits in a lane sent, if nobody does already."""
         if lane.enter():
-            self._pool.submit(lane.drain)
+            try:
+                self._pool.submit(self._send_and_go_on, lane)
+            except RuntimeError as error:  # closed meanwhile
+                lane.fail(Invalid(self._wiring.log, f"cannot send ({error})", MAKE_NEW))
+
+    def _send_and_go_on(self, lane: Lane) -> None:
+        """One group, then back to the end of the queue, so that no lane starves another."""
+        lane.send()
+        self._send(lane)
 
     def _send_later(self, lane: Lane) -> None:
         with self._room:
             if lane.partition in self._timers:
                 return
-            timer = threading.Timer(self._way.batching.linger_s, self._send_now, (lane,))
+            timer = threading.Timer(self._wiring.batching.linger_s, self._send_now, (lane,))
             timer.daemon = True
             self._timers[lane.partition] = timer
         timer.start()
@@ -220,13 +250,12 @@ class Producer:
     def _send_now(self, lane: Lane) -> None:
         with self._room:  # first: rows that come from here on get a timer of their own
             self._timers.pop(lane.partition, None)
-        with suppress(RuntimeError):  # closed meanwhile, and so flushed
-            self._send(lane)
+        self._send(lane)
 
     def _checked(self, partition: int) -> int:
         if not 0 <= partition < len(self._lanes):
             raise Invalid(
-                f"{self._way.log}, partition {partition}",
+                f"{self._wiring.log}, partition {partition}",
                 f"does not exist: there are {len(self._lanes)}",
                 f"use 0 to {len(self._lanes) - 1}",
             )

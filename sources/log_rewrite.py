@@ -39,7 +39,7 @@ class ArrowRewriter:
     """Each key, and the offset at which it comes last."""
     _kept: list[pa.Table] = field(default_factory=list)
     _times: tuple[int, int] | None = None
-    """When the first and the last row of the segment under way were taken in."""
+    """When the last row of the segment under way was taken in: by the log, and by its producer."""
 
     @property
     def is_thorough(self) -> bool:
@@ -50,8 +50,9 @@ class ArrowRewriter:
         """Remember where each key comes last; False, and nothing kept, if they are too many."""
         if not self.topic.compacted:
             return True
-        rows = _with_offsets(piece, body).select([*self.topic.key, OFFSET])
-        last = self._latest(rows.rename_columns([*self.topic.key, _LAST]))
+        last = self._latest(
+            self._keys(_with_offsets(piece, body)).rename_columns([*self.topic.key, _LAST])
+        )
         if self._last is not None:
             last = self._latest(pa.concat_tables([self._last, last]))
             if last.num_rows > self.keys_max:
@@ -64,13 +65,18 @@ class ArrowRewriter:
         rows = self._surviving(_with_offsets(piece, body))
         made = [self._segment(piece.first)] if rows.num_rows and self._is_full() else []
         self._kept.append(rows)
-        first, last = self._times or (piece.first_at_ms, piece.last_at_ms)
-        self._times = (min(first, piece.first_at_ms), max(last, piece.last_at_ms))
+        at_ms, wall_ms = self._times or (piece.at_ms, piece.wall_ms)
+        self._times = (max(at_ms, piece.at_ms), max(wall_ms, piece.wall_ms))
         return made
 
     def finish(self, stop: int) -> Sequence[Made]:
         """The last segment; it reaches to the end, even if nothing is in it."""
         return [self._segment(stop)] if self._times else []
+
+    def _keys(self, rows: pa.Table) -> pa.Table:
+        """The keys of rows, such that equal ones are equal, and their offsets."""
+        keys = [_comparable(rows.column(name)) for name in self.topic.key]
+        return pa.table([*keys, rows.column(OFFSET)], [*self.topic.key, OFFSET])
 
     def _latest(self, keys: pa.Table) -> pa.Table:
         found = keys.group_by(list(self.topic.key)).aggregate([(_LAST, "max")])
@@ -85,9 +91,7 @@ class ArrowRewriter:
 
     def _is_last(self, rows: pa.Table) -> pa.Array:
         """Whether each row is the last of its key; joined by key, and put in order again."""
-        numbered = rows.select([*self.topic.key, OFFSET]).append_column(
-            _ROW, pa.array(np.arange(rows.num_rows))
-        )
+        numbered = self._keys(rows).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
         found = numbered.join(self._last, list(self.topic.key)).sort_by(_ROW)
         later = pc.greater(found.column(_LAST), found.column(OFFSET))
         return pc.invert(pc.fill_null(later, False))
@@ -99,6 +103,8 @@ class ArrowRewriter:
         values = [name for name in rows.column_names if name not in told]
         for name in values:
             spent = pc.and_(spent, rows.column(name).is_null())
+        for name in self.topic.key:
+            spent = pc.and_(spent, rows.column(name).is_valid())
         return spent if values else pc.and_(spent, False)
 
     def _is_full(self) -> bool:
@@ -109,10 +115,24 @@ class ArrowRewriter:
     def _segment(self, stop: int) -> Made:
         assert self._times is not None
         table = pa.concat_tables(self._kept, promote_options="default")
-        first, last = self._times
+        at_ms, wall_ms = self._times
         self._kept, self._times = [], None
         event = event_max_ms(table, self.topic.event_time)
-        return Made(stop, table.num_rows, first, last, event, encode(table.combine_chunks()))
+        body = encode(table.combine_chunks())
+        return Made(stop, table.num_rows, at_ms, wall_ms, event, body)
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats as their bits, for both zeros are one number, and all that is none is the same."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    if not pa.types.is_floating(column.type):
+        return column
+    array = column.combine_chunks()
+    nan = pa.scalar(float("nan"), array.type)
+    plain = pc.if_else(pc.is_nan(array), nan, pc.add(array, pa.scalar(0.0, array.type)))
+    bits = {4: pa.int32(), 8: pa.int64()}[column.type.bit_width // 8]
+    return pa.chunked_array([plain.view(bits)])
 
 
 def _with_offsets(piece: Piece, body: bytes) -> pa.Table:
@@ -121,5 +141,5 @@ def _with_offsets(piece: Piece, body: bytes) -> pa.Table:
     if OFFSET in table.column_names:
         return table
     offsets = np.arange(piece.first, piece.first + table.num_rows, dtype=np.int64)
-    at_ms = np.full(table.num_rows, piece.last_at_ms, dtype=np.int64)
+    at_ms = np.full(table.num_rows, piece.at_ms, dtype=np.int64)
     return table.append_column(OFFSET, pa.array(offsets)).append_column(AT, pa.array(at_ms))

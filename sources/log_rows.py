@@ -11,11 +11,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
+from penstock.sources.log_segment import event_times
 
-__all__ = ["Rows", "fitted", "from_json_lines"]
+__all__ = ["Rows", "check_moments", "fitted", "from_json_lines"]
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]]"
 """What can be appended: columns, or one or several rows."""
+
+UNFIT = (pa.ArrowException, OverflowError, ValueError, TypeError, KeyError)
+"""What Arrow and we raise for a value that is not of a type."""
 
 
 def fitted(name: str, rows: Rows, schema: pa.Schema) -> pa.Table:
@@ -32,7 +36,8 @@ def fitted(name: str, rows: Rows, schema: pa.Schema) -> pa.Table:
         raise Invalid(
             name, f"was given a {type(rows).__name__}", "give an Arrow table, a dict or dicts"
         )
-    return table if table.schema.equals(schema) and _whole(schema) else _cast(name, table, schema)
+    lenient = all(_is_lenient(field) for field in schema)
+    return table if lenient and table.schema.equals(schema) else _cast(name, table, schema)
 
 
 def from_json_lines(
@@ -52,9 +57,12 @@ def from_json_lines(
     return rows
 
 
-def _whole(schema: pa.Schema) -> bool:
-    """Whether any column may be null, so that there is nothing to check."""
-    return all(field.nullable for field in schema)
+def _is_lenient(field: pa.Field) -> bool:
+    """Whether a column, and whatever is inside it, may be null: then there is nothing to check."""
+    kind = field.type
+    inside = [kind.field(n) for n in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    inside = [kind.item_field] if pa.types.is_map(kind) else inside
+    return field.nullable and all(_is_lenient(each) for each in inside)
 
 
 def _from_dicts(name: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -72,7 +80,7 @@ def _from_dicts(name: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema)
 def _column(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
     try:
         return _array(values, field.type)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+    except UNFIT as error:
         number = next((n for n, value in enumerate(values) if not _fits(value, field.type)), None)
         if number is None:
             raise Invalid(f"{name}, column {field.name!r}", f"{error}", "correct it") from error
@@ -85,16 +93,31 @@ def _column(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Values as Arrow sees them. Times and decimals may also be written out, as in JSON."""
+    for value in values:
+        _check_value(value, kind)
     written = (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)) and any(
         isinstance(value, str) for value in values
     )
     return pa.array(values, pa.string()).cast(kind) if written else pa.array(values, kind)
 
 
+def _check_value(value: Any, kind: pa.DataType) -> None:
+    """Raise for what Arrow would quietly cut down: a fraction, or a field that a struct lacks."""
+    if pa.types.is_integer(kind):
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError("is no whole number")
+    elif pa.types.is_struct(kind) and isinstance(value, Mapping):
+        for name, inside in value.items():
+            _check_value(inside, kind.field(name).type)  # KeyError: there is no such field
+    elif pa.types.is_list(kind) and isinstance(value, list | tuple):
+        for inside in value:
+            _check_value(inside, kind.value_type)
+
+
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
         _array([value], kind)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+    except UNFIT:
         return False
     return True
 
@@ -103,6 +126,8 @@ def _cast(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
     for column in table.column_names:
         if schema.get_field_index(column) < 0:
             raise _unknown(name, column, schema)
+        if table.column_names.count(column) > 1:
+            raise Invalid(f"{name}, column {column!r}", "comes twice", "give it once")
     columns = [_cast_column(name, table, field) for field in schema]
     return _checked_nulls(name, pa.table(columns, schema=schema))
 
@@ -117,6 +142,9 @@ def _cast_column(name: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
+        if not len(column):
+            found = f"is of type {column.type}, not {field.type}"
+            raise Invalid(f"{name}, column {field.name!r}", found, "cast it first") from error
         number = _first_that_cannot(column, field.type)
         raise Invalid(
             f"{name}, row {number}, column {field.name!r}",
@@ -131,7 +159,8 @@ def _first_that_cannot(column: pa.ChunkedArray, kind: pa.DataType) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            column.slice(low, middle - low).cast(kind)
+            # Taken and not sliced: a slice of lists is cast with all that is in the others.
+            column.take(pa.array(range(low, middle))).cast(kind)
         except pa.ArrowException:
             high = middle
         else:
@@ -141,15 +170,63 @@ def _first_that_cannot(column: pa.ChunkedArray, kind: pa.DataType) -> int:
 
 def _checked_nulls(name: str, table: pa.Table) -> pa.Table:
     for field in table.schema:
-        column = table.column(field.name)
-        if not field.nullable and column.null_count:
-            number = pc.index(column.is_null(), True).as_py()
+        if _is_lenient(field):
+            continue
+        rows = _rows_with_nulls(table.column(field.name).combine_chunks(), field)
+        if rows:
             raise Invalid(
-                f"{name}, row {number}, column {field.name!r}",
-                "is null or missing, and may not be",
+                f"{name}, row {min(rows)}, column {field.name!r}",
+                "is null or missing, in whole or in part, and may not be",
                 "fill it; nothing was appended",
             )
     return table
+
+
+def _rows_with_nulls(array: pa.Array, field: pa.Field) -> set[int]:
+    """The rows in which something is null that may not be, at any depth."""
+    kind = array.type
+    found: set[int] = set()
+    if not field.nullable and array.null_count:
+        found.update(pc.indices_nonzero(array.is_null()).to_pylist())
+    if pa.types.is_struct(kind):
+        there = array.is_valid()
+        for number in range(kind.num_fields):
+            inside = _rows_with_nulls(pc.struct_field(array, [number]), kind.field(number))
+            found.update(row for row in inside if there[row].as_py())
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parents = pc.list_parent_indices(array)
+        inside = _rows_with_nulls(pc.list_flatten(array), kind.value_field)
+        found.update(parents[row].as_py() for row in inside)
+    return found
+
+
+def check_moments(name: str, table: pa.Table, column: str) -> None:
+    """Raise unless every value of the event time's column is a moment."""
+    try:
+        event_times(table, column)
+    except pa.ArrowException as error:
+        number = next(n for n in range(table.num_rows) if not _is_moment(table, column, n))
+        raise Invalid(
+            f"{name}, row {number}, column {column!r}",
+            f"is {_shown(table.column(column)[number])}, which is no moment",
+            "use milliseconds since 1970, or a timestamp; nothing was appended",
+        ) from error
+
+
+def _shown(value: pa.Scalar) -> str:
+    """A value for a message; times that Python has no words for as the number they are."""
+    try:
+        return repr(str(value))[:80]
+    except (OverflowError, ValueError):
+        return repr(str(value.cast(pa.int64())))
+
+
+def _is_moment(table: pa.Table, column: str, number: int) -> bool:
+    try:
+        event_times(table.take(pa.array([number])), column)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _unknown(name: str, column: str, schema: pa.Schema) -> Invalid:

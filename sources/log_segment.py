@@ -93,7 +93,7 @@ def _meta(
 def _taken_in(piece: Piece, batch: pa.RecordBatch) -> pa.Array:
     if AT in batch.schema.names:
         return pc.multiply(batch.column(AT), 1000).cast(TIME)
-    return _constant(piece.last_at_ms, batch.num_rows)
+    return _constant(piece.at_ms, batch.num_rows)
 
 
 def _constant(time_ms: int, count: int) -> pa.Array:
@@ -104,10 +104,10 @@ def event_times(rows: pa.RecordBatch | pa.Table, column: str) -> pa.Array | pa.C
     """The column of event times as the moments they are; whole numbers are milliseconds."""
     times = rows.column(column)
     if pa.types.is_integer(times.type):
-        return pc.multiply(times.cast(pa.int64()), 1000).cast(TIME)
-    if pa.types.is_timestamp(times.type) and times.type.tz is None:
-        return times.cast(pa.timestamp("us"), safe=False).cast(TIME)
-    return times.cast(TIME, safe=False)
+        return pc.multiply_checked(times.cast(pa.int64()), 1000).cast(TIME)
+    is_finer = pa.types.is_timestamp(times.type) and times.type.unit == "ns"
+    plain = times.cast(pa.timestamp("us", times.type.tz), safe=not is_finer)
+    return plain.cast(TIME)
 
 
 def event_max_ms(table: pa.Table, column: str | None) -> int | None:

@@ -17,7 +17,7 @@ from penstock.ids import CommitId
 from penstock.points import Point
 from penstock.sources.log_layout import partition_prefix, version_of
 from penstock.sources.log_look import RACES_MAX, SPREAD_S, outrun, read_tail, steadily, swap_tail
-from penstock.sources.log_pieces import walk
+from penstock.sources.log_pieces import reach
 from penstock.sources.log_tail import Tail
 
 __all__ = ["Swept", "sweep"]
@@ -58,7 +58,7 @@ def sweep(topic: str, partition: int, chance: Chance) -> Steps[Swept]:
 def _reached(seen: Seen[Tail] | None) -> Steps[set[int]]:
     """Hashes of the names that TAIL reaches."""
     assert seen is not None, "it has had a version before"
-    return {hash(piece.key) for piece in (yield from walk(seen.document.pieces))}
+    return (yield from reach(seen.document.pieces))
 
 
 def _raise_floor(topic: str, partition: int, chance: Chance) -> Steps[Seen[Tail] | None]:

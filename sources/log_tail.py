@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from penstock.checkpoint.formats import Sealed, seal, unseal
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, Invalid
 from penstock.fencing.register import Landed, Register
 from penstock.ids import CommitId, Key
 from penstock.sources.log_layout import tail_key
@@ -29,7 +29,10 @@ RECENT_MAX = 32
 
 MARKS_MAX = 1000
 MARK_AGE_MS_MIN = 15 * 60_000
-"""Beyond so many producers, the marks that were not used for so long are forgotten."""
+"""Beyond so many producers without a name, those that were silent for so long are forgotten."""
+
+NAMES_MAX = 10_000
+"""How many producers with a name a partition knows; they are never forgotten."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -43,9 +46,10 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     """Fewer than there are offsets after a compaction."""
     size_bytes: int
     """Of its segments."""
-    first_at_ms: int
-    last_at_ms: int
-    """When the log took in its first and its last row. Never less than in the piece before."""
+    at_ms: int
+    """When the log took in its last row. Never less than in the piece before."""
+    wall_ms: int
+    """The same by the clock of whoever appended, which may be wrong; of a page, the least."""
     event_max_ms: int | None
     """The latest event time in it; None if the topic has no event time."""
     key: Key
@@ -56,6 +60,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     """What a partition knows of one producer."""
 
     epoch: int
+    """0 for a producer without a name."""
     sequence: int
     """The number of the last batch that was taken from it."""
     stop: int
@@ -123,14 +128,22 @@ class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def with_mark(self, producer: str, mark: Mark) -> dict[str, Mark]:
-        """Its marks with one of them new, without those that are too many and too old."""
+        """Its marks with one of them new, without the nameless that are too many and too old."""
         marks = {**self.marks, producer: mark}
-        if len(marks) <= MARKS_MAX:
-            return marks
-        newest = sorted(marks.items(), key=lambda item: item[1].at_ms)
+        nameless = sorted((m.at_ms, name) for name, m in marks.items() if m.epoch == 0)
         horizon_ms = mark.at_ms - MARK_AGE_MS_MIN
-        old = {name for name, each in newest[:-MARKS_MAX] if each.at_ms < horizon_ms}
-        return {name: each for name, each in marks.items() if name not in old}
+        old = {name for at_ms, name in nameless[:-MARKS_MAX] if at_ms < horizon_ms}
+        if len(marks) - len(nameless) > NAMES_MAX:
+            raise Invalid(
+                tail_key(self.partition),
+                f"knows {NAMES_MAX} producers by name",
+                "give producers that are started again the name they had",
+            )
+        return {name: each for name, each in marks.items() if name not in old} if old else marks
+
+    def may_have_forgotten(self, producer: str) -> bool:
+        """Whether a producer without a mark may have had one."""
+        return producer not in self.marks and len(self.marks) >= MARKS_MAX
 
 
 def tail_register(partition: int) -> Register[Tail]:

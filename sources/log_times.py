@@ -32,7 +32,7 @@ def _first_piece(
 ) -> Steps[Piece | None]:
     """The first segment that has a row as late as that."""
     for piece in pieces:
-        latest_ms = piece.last_at_ms if event_time is None else piece.event_max_ms
+        latest_ms = piece.at_ms if event_time is None else piece.event_max_ms
         if latest_ms is not None and latest_ms >= at_ms:
             if piece.height == 0:
                 return piece

@@ -20,6 +20,7 @@ from penstock.ids import CommitId
 from penstock.points import Point
 from penstock.sources.log_layout import TOPIC_KEY
 from penstock.sources.protocol import META_NAME
+from penstock.state.key_hash import key_groups
 
 __all__ = [
     "PARTITIONS_MAX", "TOPIC_REGISTER", "Topic", "change_topic", "check_topic", "create_topic",
@@ -31,7 +32,11 @@ TOPIC_FORMAT = 1
 PARTITIONS_MAX = 256
 RECENT_MAX = 32
 CHANGES_MAX = 100
-RESERVED = (META_NAME, "_offset", "_at_ms")
+CHANGEABLE = {
+    "compacted", "partitions", "retention_age_ms", "retention_bytes", "schema",
+    "tombstone_grace_ms",
+}  # fmt: skip
+RESERVED = (META_NAME, "_offset", "_at_ms", "_last", "_row")
 
 
 class Topic(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,12 +129,15 @@ def change_topic(name: str, chance: Chance, **fields: Any) -> Steps[Topic]:
 
 def _checked(name: str, topic: Topic, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields that differ, if they may."""
+    fixed = sorted(set(fields) - CHANGEABLE)
+    if fixed:
+        raise Invalid(name, f"cannot change its {fixed[0]}", f"{', '.join(sorted(CHANGEABLE))} can")
     wanted = dict(fields)
     schema = wanted.pop("schema", None)
     if schema is not None:
         wanted["columns"] = with_columns(name, topic.schema, schema)
     partitions = wanted.get("partitions", topic.partitions)
-    if partitions < topic.partitions:
+    if isinstance(partitions, int) and partitions < topic.partitions:
         raise Invalid(
             name,
             f"has {topic.partitions} partitions and cannot have {partitions}",
@@ -142,15 +150,20 @@ def _checked(name: str, topic: Topic, fields: dict[str, Any]) -> dict[str, Any]:
 def check_topic(name: str, topic: Topic) -> None:
     """Raise unless a topic can be as it says."""
     schema = topic.schema
-    if not 1 <= topic.partitions <= PARTITIONS_MAX:
+    if not isinstance(topic.partitions, int) or not 1 <= topic.partitions <= PARTITIONS_MAX:
         raise Invalid(
-            name, f"cannot have {topic.partitions} partitions", f"use 1 to {PARTITIONS_MAX}"
+            name, f"cannot have {topic.partitions!r} partitions", f"use 1 to {PARTITIONS_MAX}"
         )
     if min(topic.retention_age_ms or 0, topic.retention_bytes or 0, topic.tombstone_grace_ms) < 0:
         raise Invalid(name, "keeps less than nothing", "give lengths of time and sizes, or none")
     for column in (*topic.key, *([topic.event_time] if topic.event_time else [])):
         if column not in schema.names:
             raise Invalid(f"{name}, column {column!r}", "does not exist", "correct its name")
+    for column in topic.key:
+        kind = schema.field(column).type
+        if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+            raise Invalid(f"{name}, column {column!r}", f"is {kind}", "use string or binary")
+        key_groups([pa.nulls(0, kind)])  # raises for a type that cannot be a key
     if topic.compacted and not topic.key:
         raise Invalid(name, "is compacted and has no key", "say which columns are its key")
     if topic.event_time:

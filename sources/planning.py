@@ -1,13 +1,22 @@
 """Choosing ranges: fair shares of an epoch's limits, and what is said when history is gone."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from penstock.errors import Gone, Invalid
 from penstock.sources.protocol import Limits, Range, Source, Span
 
-__all__ = ["check_range", "lag", "plan_ranges", "start_offsets"]
+__all__ = [
+    "check_range",
+    "checked_starts",
+    "lag",
+    "plan_ranges",
+    "share_rows",
+    "start_offsets",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def plan_ranges(
@@ -22,27 +31,38 @@ def plan_ranges(
     The shares are as equal as what is there allows: a partition with little leaves the rest to
     the others. The same spans, offsets and limits always give the same ranges.
     """
-    starts = {p: _start(name, p, span, resume) for p, span in sorted(spans.items())}
-    lags = {p: spans[p].latest - start for p, start in starts.items() if spans[p].latest > start}
-    rows = _shares(lags, limits.records)
+    starts = checked_starts(name, spans, resume)
+    lags = {p: spans[p].latest - start for p, start in starts.items()}
+    rows = share_rows(lags, limits, row_bytes)
+    return {p: Range(start=starts[p], stop=starts[p] + count) for p, count in rows.items()}
+
+
+def checked_starts(
+    name: str, spans: Mapping[str, Span], resume: Mapping[str, int]
+) -> dict[str, int]:
+    """Where each partition is to be read from; `Gone` if it does not reach back so far."""
+    return {p: _start(name, p, span, resume) for p, span in sorted(spans.items())}
+
+
+def share_rows(
+    lags: Mapping[str, int], limits: Limits, row_bytes: Mapping[str, float]
+) -> dict[str, int]:
+    """How many of the rows that are to be read, of each partition, fit the limits."""
+    rows = _shares({p: count for p, count in sorted(lags.items()) if count}, limits.records)
     rows_bytes = {p: ceil(count * row_bytes.get(p, 0.0)) for p, count in rows.items()}
     allowed_bytes = _shares(rows_bytes, limits.size_bytes)
-    ranges = {}
-    for partition, start in starts.items():
-        size_bytes = rows_bytes.get(partition, 0)
-        count = rows.get(partition, 0)
-        fitting = count * allowed_bytes[partition] // size_bytes if size_bytes else count
-        if fitting > 0:
-            ranges[partition] = Range(start=start, stop=start + fitting)
-    return ranges or _one_row(starts, lags)
+    fitting = {
+        p: count * allowed_bytes[p] // rows_bytes[p] if rows_bytes[p] else count
+        for p, count in rows.items()
+    }
+    shares = {p: count for p, count in fitting.items() if count > 0}
+    return shares or _one_row(lags)
 
 
-def _one_row(starts: Mapping[str, int], lags: Mapping[str, int]) -> Mapping[str, Range]:
+def _one_row(lags: Mapping[str, int]) -> dict[str, int]:
     """Limits below a row per partition still let the one that is furthest behind go on."""
-    if not lags:
-        return {}
-    behind = min(lags, key=lambda partition: (-lags[partition], partition))
-    return {behind: Range(start=starts[behind], stop=starts[behind] + 1)}
+    behind = min(lags, key=lambda partition: (-lags[partition], partition), default=None)
+    return {behind: 1} if behind is not None and lags[behind] else {}
 
 
 def _shares(wanted: Mapping[str, int], limit: int | None) -> dict[str, int]:
@@ -97,12 +117,14 @@ def start_offsets(
     if start == "latest":
         return {partition: span.latest for partition, span in spans.items()}
     if isinstance(start, datetime) and start.tzinfo is not None:
-        return source.offsets_at(round(start.timestamp() * 1000))
+        return source.offsets_at((start - _EPOCH) // timedelta(milliseconds=1))  # rounded down
     if isinstance(start, Mapping):
         unknown = sorted(set(start) - set(spans))
         if unknown:
             raise Invalid(source.name, f"has no partition {unknown[0]}", _known(spans))
         for partition, offset in start.items():
+            if not isinstance(offset, int):
+                raise Invalid(source.name, f"cannot start at {offset!r}", "give whole numbers")
             check_range(source.name, partition, Range(start=offset, stop=offset), spans[partition])
         return dict(start)
     raise Invalid(

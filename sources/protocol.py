@@ -2,8 +2,9 @@
 
 A source is a description that can be sent to another process: it opens what it needs when it is
 asked. The leader plans ranges, tasks read them. A range names offsets, not rows: what lies
-between two offsets never changes, however often and wherever it is read. Offsets of a partition
-grow; there may be gaps, where compaction or a transaction left no row.
+between two offsets is the same however often and wherever it is read. Offsets of a partition
+grow; there may be gaps, where a transaction left no row. Compaction of a topic may remove rows
+from a range later, each of which another one has replaced; it never changes or adds one.
 """
 
 from collections.abc import Iterator, Mapping

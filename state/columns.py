@@ -145,7 +145,10 @@ class Columns(Generic[K, V]):
         depths = _depths(heads)
         pages = _pages(new.places, depths)
         keys, values, numbers = self._read(pages)
-        if _are_same(keys, new.keys):  # every entry of its pages is changed, and none is new
+        same_groups = np.array_equal(numbers, new.places >> _HASH_BITS)
+        if same_groups and _are_same(
+            keys, new.keys
+        ):  # every entry of its pages is changed, and none is new
             self._store(pages, new, depths)
             return
         stored = _Rows(_places(keys, numbers), keys, values)

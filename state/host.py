@@ -13,6 +13,7 @@ another folder and never waits, because the holder may be a stopped process.
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +25,9 @@ from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch, check_name
 
 __all__ = ["DatabaseFolder", "HostFolder", "PartitionFolder", "default_state_folder"]
+
+FRESH_S = 3600.0
+"""Files beside the databases that were used less than this ago are somebody's work."""
 
 
 def default_state_folder() -> Path:
@@ -43,9 +47,11 @@ class DatabaseFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def let_go(self) -> None:
-        """Let others have it."""
+        """Let others have it. Of one that was discarded nothing stays."""
         with suppress(OSError):
             os.utime(self.path)
+        if not self.path.exists():
+            _lock_of(self.path).unlink(missing_ok=True)
         os.close(self._lock)
 
 
@@ -66,9 +72,10 @@ class PartitionFolder:
     def new_database(self) -> DatabaseFolder:
         """A new, empty folder, held."""
         path = self.path / f"db-{self.chance.unique()}"
-        path.mkdir(parents=True)
-        lock = _try_lock(_lock_of(path))
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = _try_lock(_lock_of(path))  # first: nobody may evict what nobody seems to hold
         assert lock is not None, "a new name is locked by nobody"
+        path.mkdir()
         return DatabaseFolder(path, lock)
 
     def delta(self, epoch: Epoch, attempt: Attempt) -> Path:
@@ -89,10 +96,10 @@ class PartitionFolder:
         Deltas of later epochs are somebody's work in progress.
         """
         for path in _children(self.path / "deltas"):
-            if path not in deltas and path.name < f"{up_to + 1:012d}":
+            if path not in deltas and path.name < f"{up_to + 1:012d}" and not _is_partial(path):
                 path.unlink(missing_ok=True)
         for path in _children(self.path / "files"):
-            if path not in files:
+            if path not in files and not _is_partial(path):
                 path.unlink(missing_ok=True)
 
     def _database_paths(self) -> list[Path]:
@@ -129,16 +136,18 @@ class HostFolder:
         """Remove what nobody has used for the idle time, of whatever job or generation; then what
         was used longest ago, until the rest fits the budget. How many bytes.
 
-        Whatever some process has open stays, so the budget may be exceeded by what is in use.
+        Whatever some process has open stays, and so does what lies beside the databases for a
+        while, because nothing tells who is at work with it: the budget may be exceeded by these.
         """
-        found = sorted(self._evictable(), key=_used_s)
-        sizes = {path: _size_bytes(path) for path in found}
-        excess = _size_bytes(self.folder) - self._budget_bytes
+        found = sorted((_used_s(path), path) for path in self._evictable())
+        sizes = {path: _size_bytes(path, set()) for _, path in found}
+        excess = _size_bytes(self.folder, set()) - self._budget_bytes
         freed = 0
-        for path in found:
-            if freed >= excess and _used_s(path) > now_s - self._idle_s:
+        for used_s, path in found:
+            if freed >= excess and used_s > now_s - self._idle_s:
                 break
-            if _remove(path):
+            is_fresh = not path.name.startswith("db-") and used_s > now_s - FRESH_S
+            if not is_fresh and _remove(path):
                 freed += sizes[path]
         return freed
 
@@ -151,6 +160,11 @@ class HostFolder:
                 elif path.is_dir():
                     found.append(path)
         return found
+
+
+def _is_partial(path: Path) -> bool:
+    """Whether a file is being fetched."""
+    return path.suffix == ".part"
 
 
 def _remove(path: Path) -> bool:
@@ -198,11 +212,15 @@ def _used_s(path: Path) -> float:
         return 0.0
 
 
-def _size_bytes(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    total = 0
-    for each in path.rglob("*"):
-        with suppress(FileNotFoundError):
-            total += each.stat().st_size if each.is_file() else 0
-    return total
+def _size_bytes(path: Path, counted: set[int]) -> int:
+    """What it takes on the disk. A file with two names, as database and cache have, counts once;
+    what somebody removes meanwhile counts nothing."""
+    try:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            is_new = found.st_ino not in counted
+            counted.add(found.st_ino)
+            return found.st_size if is_new else 0
+        return sum(_size_bytes(each, counted) for each in path.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return 0

@@ -7,9 +7,10 @@ import pytest
 from penstock.checkpoint import Draft, MemoryStore, Retention
 from penstock.checkpoint.restore import Way
 from penstock.checkpoint.snapshots import SnapshotPolicy
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, Unavailable
 from penstock.ids import Key
 from penstock.state.host import HostFolder
+from tests.support.faulty_store import ALWAYS, FaultyStore
 from tests.support.small_job import OPERATOR, SmallJob
 
 
@@ -171,6 +172,23 @@ def test_files_of_the_same_size_are_not_mixed_up(job: SmallJob, tmp_path: Path) 
     opened = job.open()
     opened.close()
     assert (opened.restore.way, job.contents()) == (Way.STORE_FILES, {"a": 6})
+
+
+def test_a_store_that_is_away_costs_nothing_of_what_is_here(job: SmallJob, tmp_path: Path) -> None:
+    """The database that only lacks a delta is let go, and serves when the store is back."""
+    run_epochs(job, 1)
+    home, job.host = job.host, tmp_path / "elsewhere"
+    run_epochs(job, 1)
+    job.host = home
+    store, job.restorer.store = job.restorer.store, FaultyStore(job.store, {"download": ALWAYS})
+    with pytest.raises(Unavailable):
+        job.open()
+    job.restorer.store = store
+
+    opened = job.open()
+
+    assert opened.restore.way is Way.LOCAL_DATABASE
+    opened.close()
 
 
 def test_an_opening_that_downloads_keeps_the_disk_within_its_budget(

@@ -38,11 +38,11 @@ def test_lines_go_in_and_come_out(topic: Path, tmp_path: Path) -> None:
     assert penstock("append", topic, given=lines) == (0, "Appended 3 lines.\n", "")
     (tmp_path / "more.jsonl").write_text('{"user":"a","n":3}')
     assert penstock("append", topic, tmp_path / "more.jsonl", "--producer", "me")[0] == 0
-    partition = rows(topic)[0]["partition"]
+    partition = rows(topic)[0]["_partition"]
     expected = [
-        {"partition": partition, "offset": 0, "user": "a", "n": 1, "at": "2026-01-01T00:00:00Z"},
-        {"partition": partition, "offset": 1, "user": "a", "n": 2, "at": None},
-        {"partition": partition, "offset": 2, "user": "a", "n": 3, "at": None},
+        {"_partition": partition, "_offset": 0, "user": "a", "n": 1, "at": "2026-01-01T00:00:00Z"},
+        {"_partition": partition, "_offset": 1, "user": "a", "n": 2, "at": None},
+        {"_partition": partition, "_offset": 2, "user": "a", "n": 3, "at": None},
     ]
     assert rows(topic) == expected
     assert rows(topic, "-n", "1") == expected[2:]

@@ -486,3 +486,15 @@ def test_half_an_entry_is_corrupt() -> None:
     overlay.put(page, (overlay.get(page) or b"")[:-1])
     with pytest.raises(Corrupt):
         columns.get_many(numbers(1), in_group(range(1)))
+
+
+def test_the_same_keys_in_other_groups_are_other_entries(epochs: Epochs) -> None:
+    """Also when a batch has as many keys as its pages have entries."""
+    _, columns = epochs.columns("<i8", "<i8")
+    keys = np.array([1, 2], np.int64)
+    columns.put_many(keys, np.array([10, 20], np.int64), np.array([5, 5], np.uint16))
+    columns.put_many(keys, np.array([11, 21], np.int64), np.array([5, 6], np.uint16))
+
+    asked, groups = np.array([1, 2, 2], np.int64), np.array([5, 5, 6], np.uint16)
+    values, found = columns.get_many(asked, groups)
+    assert (values.tolist(), found.tolist()) == ([11, 20, 21], [True, True, True])

@@ -88,6 +88,39 @@ def test_what_nobody_has_used_for_long_goes_whatever_the_budget(tmp_path: Path) 
     assert (folder.partition("mine", "op", 0).path / "db-y").exists()
 
 
+def test_what_lies_beside_the_databases_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    """A delta on its way to the store, a snapshot being cut: nothing tells who needs them."""
+    folder = host(tmp_path, budget_bytes=1)
+    now_s = 10_000.0
+    partition = folder.partition("job", "op", 0).path
+    for name, used_s in (("scratch-new", now_s - 10), ("scratch-old", now_s - 4000)):
+        fill(partition / name, 1000, used_s)
+
+    assert folder.evict(now_s) == 1000
+    assert [path.name for path in partition.glob("scratch-*")] == ["scratch-new"]
+
+
+def test_a_file_with_two_names_takes_its_place_once(tmp_path: Path) -> None:
+    """A database and the cache share files by links."""
+    folder = host(tmp_path, budget_bytes=1500)
+    database = folder.partition("job", "op", 0).path / "db-x"
+    fill(database, 1000, used_s=1.0)
+    cache = folder.partition("job", "op", 0).path / "files"
+    cache.mkdir()
+    (cache / "abc").hardlink_to(database / "000001.sst")
+
+    assert folder.evict(NOW_S) == 0
+
+
+def test_nothing_stays_of_a_database_that_was_discarded(tmp_path: Path) -> None:
+    """Or else lock files would pile up."""
+    partition = host(tmp_path).partition("job", "op", 0)
+    held = partition.new_database()
+    held.discard()
+    held.let_go()
+    assert list(partition.path.iterdir()) == []
+
+
 def test_cached_files_that_nobody_needs_are_swept(tmp_path: Path) -> None:
     """Deltas of epochs long past would fill the disk."""
     partition = host(tmp_path).partition("job", "op", 0)
