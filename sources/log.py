@@ -247,16 +247,15 @@ class Log:
         }
         row_bytes = {partition: _row_bytes(tail) for partition, tail in behind.items()}
         shares = share_rows(lags, limits, row_bytes)
-        shares |= {partition: 0 for partition, rows in lags.items() if not rows}  # gaps to the end
-        return {
-            partition: Range(
-                start=starts[partition],
-                stop=perform(stop_after(behind[partition], starts[partition], rows), self._handlers)
-                if rows
-                else behind[partition].latest,
-            )
+        shares |= {partition: 0 for partition, rows in lags.items() if not rows}
+        stops = {
+            # All rows there are reach to the end, whatever gap comes behind them.
+            partition: behind[partition].latest
+            if rows == lags[partition]
+            else perform(stop_after(behind[partition], starts[partition], rows), self._handlers)
             for partition, rows in sorted(shares.items())
         }
+        return {p: Range(start=starts[p], stop=stop) for p, stop in stops.items()}
 
     def _each(self, topic: Topic, work: Callable[[int], Steps[R]]) -> list[R]:
         """Do something with every partition; what goes wrong with one is raised after all."""

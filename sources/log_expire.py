@@ -90,23 +90,42 @@ def _first_kept(tail: Tail, retention: LogRetention, now_ms: int) -> Steps[int]:
     by_age = by_size = tail.earliest
     if retention.age_ms is not None:
         horizon_ms = now_ms - retention.age_ms
-        by_age = yield from _behind_the_old(tail.pieces, horizon_ms, tail.earliest)
+        old = _Old(now_ms, horizon_ms, tail.earliest)
+        yield from old.pass_by(tail.pieces)
+        by_age = old.stop
     if retention.size_bytes is not None:
         excess = sum(piece.size_bytes for piece in tail.pieces) - retention.size_bytes
         by_size = yield from _behind_the_excess(tail.pieces, excess, tail.earliest)
     return max(by_age, by_size)
 
 
-def _behind_the_old(pieces: Sequence[Piece], horizon_ms: int, start: int) -> Steps[int]:
-    """Where the last segment ends that is too old. Those before it were appended before it, so
-    they are too, whatever a clock that was ahead has made them say."""
-    for piece in reversed(pieces):
-        if piece.wall_ms < horizon_ms:
-            if piece.height == 0:
-                return piece.stop
-            inside = yield from children(piece)
-            return (yield from _behind_the_old(inside, horizon_ms, piece.first))
-    return start
+@dataclass(slots=True)
+class _Old:
+    """Walks past the first segments that are too old, by clocks of which some may be wrong.
+
+    A clock that was behind makes nothing older: what was appended before it is not older than it.
+    A clock that is ahead of ours tells nothing: such a segment is as old as the next.
+    """
+
+    now_ms: int
+    horizon_ms: int
+    stop: int
+    """Where the last one ends that is too old."""
+    latest_ms: int = -(1 << 62)
+    is_over: bool = False
+
+    def pass_by(self, pieces: Sequence[Piece]) -> Steps[None]:
+        for piece in pieces:
+            if self.is_over:
+                return
+            is_told = piece.wall_ms <= self.now_ms
+            if is_told and max(self.latest_ms, piece.wall_ms) < self.horizon_ms:
+                self.latest_ms = max(self.latest_ms, piece.wall_ms)
+                self.stop = piece.stop
+            elif piece.height:
+                yield from self.pass_by((yield from children(piece)))
+            else:
+                self.is_over = is_told
 
 
 def _behind_the_excess(pieces: Sequence[Piece], excess: int, start: int) -> Steps[int]:

@@ -126,10 +126,13 @@ class Lane:
         if self._failure is not None:
             raise copy(self._failure)  # a copy: the original would keep every refused table alive
 
-    def add(self, rows: pa.Table, sequence: int | None) -> "Future[Placed]":
-        """Let rows wait their turn. Those of a number that waits already are not added again."""
+    def add(self, rows: pa.Table, sequence: int | None) -> "Future[Placed] | None":
+        """Let rows wait their turn. Those of a number that waits already are not added again, nor
+        those of a number the log has: for these there is nothing to wait for."""
         with self._lock:
             self.check()
+            if sequence is not None and sequence <= self.taken:
+                return None
             if self._is_numbered not in (None, sequence is not None):
                 raise Invalid(
                     f"{self.wiring.log}, partition {self.partition}",

@@ -160,7 +160,7 @@ def _joined(pieces: Sequence[Piece], key: Key, body_hash: str) -> Piece:
         rows=sum(piece.rows for piece in pieces),
         size_bytes=sum(piece.size_bytes for piece in pieces),
         at_ms=pieces[-1].at_ms,
-        wall_ms=min(piece.wall_ms for piece in pieces),
+        wall_ms=max(piece.wall_ms for piece in pieces),
         event_max_ms=max(events) if events else None,
         key=key,
         hash=body_hash,

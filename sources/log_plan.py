@@ -42,7 +42,7 @@ def _count_inside(piece: Piece, start: int) -> Steps[int]:
 
 
 def stop_after(tail: Tail, start: int, rows: int) -> Steps[int]:
-    """Where a range from `start` with so many rows ends; at the end, if there are no more."""
+    """Where a range from `start` ends that has so many rows, which must be there."""
     stop, _ = yield from _stop(tail.pieces, start, rows)
     return tail.latest if stop is None else stop
 
@@ -54,7 +54,7 @@ def _stop(pieces: Sequence[Piece], start: int, rows: int) -> Steps[tuple[int | N
             continue
         if piece.rows == piece.stop - piece.first:
             begin = max(start, piece.first)
-            if begin + rows < piece.stop:
+            if begin + rows <= piece.stop:
                 return begin + rows, 0
             rows -= piece.stop - begin
         elif piece.first >= start and piece.rows < rows:
@@ -72,7 +72,7 @@ def _stop_inside(piece: Piece, start: int, rows: int) -> Steps[tuple[int | None,
     body = yield from body_of(piece, Point.LOG_READ_SEGMENT)
     for offsets in _offsets(body):
         wanted = offsets[offsets >= start]
-        if len(wanted) > rows:
+        if len(wanted) >= rows:
             return int(wanted[rows - 1]) + 1, 0
         rows -= len(wanted)
     return None, rows

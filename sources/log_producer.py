@@ -92,7 +92,8 @@ class Producer:
         parts = [(n, part) for n, part in self._routed(table, partition) if part.num_rows]
         for number, _ in parts:  # all of them first: rows go to all lanes, or to none
             self._lanes[number].check()
-        return Ack([self._add(number, part, None) for number, part in parts])
+        added = [self._add(number, part, None) for number, part in parts]
+        return Ack([placed for placed in added if placed is not None])
 
     def append_lines(self, lines: Iterable[str | bytes], partition: int | str | None = None) -> Ack:
         """Add rows written as JSON, one object per line."""
@@ -151,10 +152,8 @@ class Producer:
                 f"was given batch {sequence} with {table.num_rows} rows for {partition!r}",
                 "give a number of 1 or more, a partition, and rows",
             )
-        lane = self._lanes[self._checked(partition)]
-        if sequence <= lane.taken:
-            return Ack([])
-        return Ack([self._add(partition, table, sequence)])
+        placed = self._add(self._checked(partition), table, sequence)
+        return Ack([] if placed is None else [placed])
 
     def _routed(
         self, table: pa.Table, partition: int | str | None
@@ -185,7 +184,7 @@ class Producer:
         for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False)):
             yield number, ordered.slice(start, stop - start)
 
-    def _add(self, number: int, table: pa.Table, sequence: int | None) -> "Future[Placed]":
+    def _add(self, number: int, table: pa.Table, sequence: int | None) -> "Future[Placed] | None":
         lane, size_bytes = self._lanes[number], table.nbytes + ENTRY_BYTES
         self._wait_for_room(size_bytes)
         try:
@@ -193,6 +192,9 @@ class Producer:
         except BaseException:
             self._make_room(size_bytes)
             raise
+        if placed is None:
+            self._make_room(size_bytes)
+            return None
         with self._room:
             is_new = placed not in self._unsent
             self._unsent.add(placed)

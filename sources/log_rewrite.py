@@ -65,13 +65,13 @@ class ArrowRewriter:
         rows = self._surviving(_with_offsets(piece, body))
         made = [self._segment(piece.first)] if rows.num_rows and self._is_full() else []
         self._kept.append(rows)
-        at_ms, wall_ms = self._times or (piece.at_ms, piece.wall_ms)
-        self._times = (max(at_ms, piece.at_ms), max(wall_ms, piece.wall_ms))
+        _, wall_ms = self._times or (0, piece.wall_ms)
+        self._times = (piece.at_ms, max(wall_ms, piece.wall_ms))
         return made
 
     def finish(self, stop: int) -> Sequence[Made]:
         """The last segment; it reaches to the end, even if nothing is in it."""
-        return [self._segment(stop)] if self._times else []
+        return [] if self._times is None else [self._segment(stop)]
 
     def _keys(self, rows: pa.Table) -> pa.Table:
         """The keys of rows, such that equal ones are equal, and their offsets."""
@@ -115,8 +115,8 @@ class ArrowRewriter:
     def _segment(self, stop: int) -> Made:
         assert self._times is not None
         table = pa.concat_tables(self._kept, promote_options="default")
-        at_ms, wall_ms = self._times
-        self._kept, self._times = [], None
+        (at_ms, wall_ms), self._times = self._times, None
+        self._kept = []
         event = event_max_ms(table, self.topic.event_time)
         body = encode(table.combine_chunks())
         return Made(stop, table.num_rows, at_ms, wall_ms, event, body)

@@ -4,9 +4,12 @@ All rows of a call fit, or none is taken: the first that does not is named, with
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -18,6 +21,8 @@ __all__ = ["Rows", "check_moments", "fitted", "from_json_lines"]
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]]"
 """What can be appended: columns, or one or several rows."""
 
+FLOAT32_MAX = 3.4028234663852886e38
+_UNIT_US = {"s": 1_000_000, "ms": 1000}
 UNFIT = (pa.ArrowException, OverflowError, ValueError, TypeError, KeyError)
 """What Arrow and we raise for a value that is not of a type."""
 
@@ -102,16 +107,38 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _check_value(value: Any, kind: pa.DataType) -> None:
-    """Raise for what Arrow would quietly cut down: a fraction, or a field that a struct lacks."""
-    if pa.types.is_integer(kind):
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError("is no whole number")
-    elif pa.types.is_struct(kind) and isinstance(value, Mapping):
+    """Raise for what Arrow would quietly cut down: a fraction, a field that a struct lacks."""
+    if value is None:
+        return
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
         for name, inside in value.items():
             _check_value(inside, kind.field(name).type)  # KeyError: there is no such field
-    elif pa.types.is_list(kind) and isinstance(value, list | tuple):
+    elif pa.types.is_map(kind):
+        for key, inside in value.items() if isinstance(value, Mapping) else value:
+            _check_value(key, kind.key_type)
+            _check_value(inside, kind.item_type)
+    elif _is_list(kind):
         for inside in value:
             _check_value(inside, kind.value_type)
+    elif _is_cut_down(value, kind):
+        raise ValueError("would come out as another value")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_one(kind) for is_one in kinds)
+
+
+def _is_cut_down(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, datetime | timedelta) and not pa.types.is_date(kind):
+        micros = value.microsecond if isinstance(value, datetime) else value.microseconds
+        return bool(micros % _UNIT_US.get(getattr(kind, "unit", "us"), 1))
+    is_fraction = isinstance(value, float | Decimal | np.floating) and value != value // 1
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        return is_fraction
+    if pa.types.is_float32(kind) and isinstance(value, int | float):
+        return FLOAT32_MAX < abs(value) < float("inf")
+    return False
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

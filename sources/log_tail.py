@@ -49,7 +49,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
     """When the log took in its last row. Never less than in the piece before."""
     wall_ms: int
-    """The same by the clock of whoever appended, which may be wrong; of a page, the least."""
+    """The same by the clock of whoever appended it, which may be wrong; of a page, the latest."""
     event_max_ms: int | None
     """The latest event time in it; None if the topic has no event time."""
     key: Key
