@@ -74,7 +74,7 @@ UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "no gzip": ("x.jsonl.gz", numbers(1), "Not a gzipped file (b'{\"')"),
     "cut gzip": (
         "x.jsonl.gz",
-        gzip.compress(numbers(1, 2, 3))[:-4],
+        gzip.compress(numbers(1, 2, 3), mtime=0)[:-4],
         "Compressed file ended before the end-of-stream marker was reached",
     ),
     "unknown suffix": (

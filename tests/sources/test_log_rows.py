@@ -153,7 +153,11 @@ def test_a_table_that_does_not_fit_is_named(given: pa.Table, where: str) -> None
     refused(given, where)
 
 
-@pytest.mark.parametrize("given", [None, 5, "text", b"bytes", {1, 2}, iter([GOOD])], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [None, 5, "text", b"bytes", {1, 2}, iter([GOOD])],
+    ids=lambda given: type(given).__name__,
+)
 def test_what_is_no_row_is_refused(given: Any) -> None:
     """With what can be given."""
     refused(given, "")
