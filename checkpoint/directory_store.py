@@ -29,7 +29,7 @@ from penstock.checkpoint.folder_errors import explained
 from penstock.checkpoint.folder_locks import FolderLocks
 from penstock.checkpoint.folder_staging import Staging
 from penstock.checkpoint.folder_walk import walk
-from penstock.checkpoint.hashed_file import HashedFile
+from penstock.checkpoint.hashed_file import Receiver
 from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
@@ -38,7 +38,7 @@ from penstock.ids import ETag, Key
 
 __all__ = ["DirectoryStore"]
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 8 << 20
 PLACE_ATTEMPTS_MAX = 20
 
 
@@ -92,15 +92,18 @@ class DirectoryStore:
         with self._explained(key):
             self._write(key, _chunks(source), lambda: True)
 
-    def download(self, key: Key, target: BinaryIO | HashedFile) -> bool:
+    def download(self, key: Key, target: Receiver) -> bool:
         """Read an object into a file, a chunk at a time."""
         with self._explained(key):
             file = self._open(key)
         if file is None:
             return False
         with file:
-            while chunk := self._read_chunk(key, file):
+            # Never more than is left: large memory that is asked for in vain is slow all the same.
+            left_bytes = os.fstat(file.fileno()).st_size
+            while chunk := self._read_chunk(key, file, min(CHUNK_BYTES, left_bytes)):
                 target.write(chunk)
+                left_bytes -= len(chunk)
         return True
 
     def _explained(self, key: Key) -> AbstractContextManager[None]:
@@ -116,10 +119,10 @@ class DirectoryStore:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
-    def _read_chunk(self, key: Key, file: BinaryIO) -> bytes:
+    def _read_chunk(self, key: Key, file: BinaryIO, size_bytes: int) -> bytes:
         """Errors of the object only: those of the file it is copied to are the caller's."""
         with self._explained(key):
-            return file.read(CHUNK_BYTES)
+            return file.read(size_bytes)
 
     def _read(self, key: Key) -> Stored | None:
         file = self._open(key)

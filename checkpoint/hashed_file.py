@@ -1,9 +1,53 @@
-"""A file that hashes what is written to it, so that it need not be read again to be verified."""
+"""What a download writes to, when that is no plain file.
+
+One hashes what is written to it, so that it need not be read again to be verified; the other
+keeps the bytes as they came, so that an object of one chunk is not copied.
+"""
 
 import hashlib
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-__all__ = ["HashedFile"]
+__all__ = ["Chunks", "HashedFile", "Receiver"]
+
+
+class Receiver(Protocol):
+    """Promise: what is written after going back to the start takes the place of all before."""
+
+    def write(self, chunk: bytes, /) -> int:
+        """Add a chunk."""
+
+    def seek(self, position: int, /) -> int:
+        """Back to the start: a retried download starts over."""
+
+    def truncate(self) -> int:
+        """Forget what is behind the present position."""
+
+
+class Chunks:
+    """Bytes in memory."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def write(self, chunk: bytes) -> int:
+        """Keep a chunk."""
+        self._chunks.append(chunk)
+        return len(chunk)
+
+    def seek(self, position: int) -> int:
+        """Back to the start."""
+        if position != 0:
+            raise ValueError("chunks can only be rewound to their start")
+        self._chunks.clear()
+        return 0
+
+    def truncate(self) -> int:
+        """Nothing is ever behind the present position."""
+        return 0
+
+    def joined(self) -> bytes:
+        """Everything that was written."""
+        return b"".join(self._chunks)
 
 
 class HashedFile:

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from penstock.checkpoint.hashed_file import HashedFile
+from penstock.checkpoint.hashed_file import Receiver
 from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
 from penstock.clock import Clock, SystemClock
 from penstock.effects import Entry, Stored
@@ -67,7 +67,7 @@ class MemoryStore:
         """Write an object from a file."""
         self.put(key, source.read())
 
-    def download(self, key: Key, target: BinaryIO | HashedFile) -> bool:
+    def download(self, key: Key, target: Receiver) -> bool:
         """Read an object into a file."""
         stored = self.get(key)
         if stored is not None:

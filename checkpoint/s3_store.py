@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
-from penstock.checkpoint.hashed_file import HashedFile
+from penstock.checkpoint.hashed_file import Receiver
 from penstock.checkpoint.s3_client import new_clients, retrying
 from penstock.checkpoint.s3_errors import code_of, explained, status_of
 from penstock.checkpoint.s3_upload import PART_BYTES, Target, upload_in_parts
@@ -95,7 +95,7 @@ class S3Store:
         else:
             upload_in_parts(self._target(key), source, size_bytes)
 
-    def download(self, key: Key, target: BinaryIO | HashedFile) -> bool:
+    def download(self, key: Key, target: Receiver) -> bool:
         """Read an object into a file, a chunk at a time; a try that failed is overwritten."""
         check_key(key)
         return self._retrying(self._download, key, target)
@@ -148,7 +148,7 @@ class S3Store:
             if is_key(key):
                 yield Entry(Key(key), found["Size"], found["LastModified"].timestamp())
 
-    def _download(self, key: Key, target: BinaryIO | HashedFile) -> bool:
+    def _download(self, key: Key, target: Receiver) -> bool:
         with self._explained(key):
             answer = self._open(key)
             if answer is None:

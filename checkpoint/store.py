@@ -9,12 +9,11 @@ What an implementation raises: `Unavailable` when the same call may succeed late
 Each names the object and the next step, and neither ever shows a secret.
 """
 
-import io
 import re
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
-from penstock.checkpoint.hashed_file import HashedFile
+from penstock.checkpoint.hashed_file import Chunks, HashedFile, Receiver
 from penstock.effects import Digested, Entry, Stored
 from penstock.errors import Invalid
 from penstock.ids import ETag, Key
@@ -67,7 +66,7 @@ class ObjectStore(Protocol):
         """Write an object of any size from where a seekable file stands to its end, in bounded
         memory."""
 
-    def download(self, key: Key, target: "BinaryIO | HashedFile") -> bool:
+    def download(self, key: Key, target: Receiver) -> bool:
         """Read an object of any size into an empty, seekable, writable file, in bounded memory.
 
         False, and nothing written, if there is none. What was written before an error stays
@@ -96,8 +95,8 @@ def is_key(name: str) -> bool:
 
 def fetch(store: ObjectStore, key: Key) -> bytes | None:
     """The bytes of an object, without asking for its version; None if there is none."""
-    target = io.BytesIO()
-    return target.getvalue() if store.download(key, target) else None
+    target = Chunks()
+    return target.joined() if store.download(key, target) else None
 
 
 def digest(store: ObjectStore, key: Key) -> Digested | None:

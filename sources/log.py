@@ -153,7 +153,9 @@ class Log:
                         raise _lost(piece) from moved
                     missing = piece.key
                     break
-                yield from rows_between(piece, body, rest, schema, topic.event_time, planned_ms)
+                rows = rows_between(piece, body, rest, schema, topic.event_time, planned_ms)
+                del body  # so that the next one finds its memory free
+                yield from rows
                 at = piece.stop
             else:
                 return

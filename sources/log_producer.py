@@ -177,7 +177,7 @@ class Producer:
 
     def _by_key(self, table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
         groups = key_groups([table.column(name) for name in self._topic.key])
-        numbers = groups.astype(np.int64) * count // GROUPS
+        numbers = (groups.astype(np.int64) * count // GROUPS).astype(np.uint8)  # sorted by radix
         order = np.argsort(numbers, kind="stable")
         ordered = table.take(order)
         ends = np.cumsum(np.bincount(numbers, minlength=count)).tolist()
