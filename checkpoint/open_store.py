@@ -13,7 +13,7 @@ from penstock.errors import Invalid
 __all__ = ["open_store", "without_secrets"]
 
 _SECRET = re.compile(r"//.*@|[?#].*", re.DOTALL)
-"""What people put before the host of a URL, and must not meet again in a log."""
+"""What people put before the host of a URL, or behind its path: never to be met again in a log."""
 
 
 def open_store(url: str) -> ObjectStore:
@@ -31,6 +31,8 @@ def open_store(url: str) -> ObjectStore:
 
 def without_secrets(url: str) -> str:
     """The URL as it may be shown: without what stands before the host."""
+    if "://" not in url:
+        return url  # a folder may have any name
     return _SECRET.sub(lambda found: "//" if found[0].startswith("//") else "", url)
 
 

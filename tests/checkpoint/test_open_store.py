@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoint.directory_store import DirectoryStore
-from penstock.checkpoint.open_store import open_store
+from penstock.checkpoint.open_store import open_store, without_secrets
 from penstock.checkpoint.s3_store import S3Store
 from penstock.errors import Invalid
 from penstock.ids import Key
@@ -73,7 +73,7 @@ def test_anything_else_is_refused_with_what_is_accepted(url: str) -> None:
         open_store(url)
 
     assert str(caught.value) == (
-        f"store {url!r} is not something that can be opened: "
+        f"store {without_secrets(url)!r} is not something that can be opened: "
         "give a folder, file:///folder, s3://bucket/prefix or memory://name."
     )
 

@@ -85,7 +85,12 @@ def test_rows_that_stay_keep_their_times() -> None:
     log.compact()
 
     assert times(log) == {offset: before[offset] for offset in (2, 3, 4)}
-    assert [log.offsets_at(at)["0"] for at in (0, 20, 21, 40, 41)] == [2, 2, 3, 4, 5]
+    append_each(log, {"user": "d", "at": 50, "n": 5})
+    log.compact()
+    assert {offset: times(log)[offset] for offset in (2, 3, 4)} == {
+        offset: before[offset] for offset in (2, 3, 4)
+    }
+    assert [log.offsets_at(at)["0"] for at in (0, 20, 21, 40, 51)] == [2, 2, 3, 4, 6]
 
 
 def times(log: Log) -> dict[int, tuple[Any, Any]]:
