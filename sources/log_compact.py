@@ -101,6 +101,8 @@ def _compact(seen: Seen[Tail] | None, rewriter: Rewriter, chance: Chance) -> Ste
     reached = {"merged_to": made[-1].first if small else stop}
     reached |= {"compacted_to": stop} if rewriter.is_thorough else {}
     replaced = yield from _replace(seen, stop, made, reached, chance)  # 3
+    if replaced is None:
+        return Compacted(tail.compacted_to, 0, 0, 0, 0)
     for piece in replaced:  # 4
         yield Delete(Point.LOG_DELETE, piece.key)
     before, after = sum(piece.rows for piece in old), sum(piece.rows for piece in made)
@@ -153,16 +155,17 @@ def _stage(tail: Tail, first: int, segment: Made, chance: Chance) -> Steps[Piece
 
 def _replace(
     seen: Seen[Tail], stop: int, made: Sequence[Piece], reached: dict[str, int], chance: Chance
-) -> Steps[Sequence[Piece]]:
-    """Put the new pieces in place of the old; the objects that nothing names any more."""
+) -> Steps[Sequence[Piece] | None]:
+    """Put the new pieces in place of the old; the objects that nothing names any more. None if
+    others were faster, or it cannot be told: what is not needed is the sweep's."""
     began, start = seen.document, made[0].first
     for _ in range(RACES_MAX):
         tail = seen.document
         if tail.rewrites != began.rewrites or tail.floor > began.version:
-            return ()  # somebody else has compacted or swept meanwhile: theirs stands
+            return None  # somebody else has compacted or swept meanwhile: theirs stands
         kept = [piece for piece in made if piece.stop > tail.earliest]
         if not kept or kept[0].first < tail.earliest:
-            return ()  # retention has cut into what we made: next time
+            return None  # retention has cut into what we made: next time
         behind = yield from split(tail.pieces, stop)
         before = yield from split(behind.before, start)
         gone = (*(yield from walk(before.after)), *behind.opened, *before.opened)
@@ -174,7 +177,7 @@ def _replace(
         if not isinstance(outcome, Lost):
             return gone
         if outcome.landed is Landed.UNTOLD:
-            return ()  # it may stand: whatever is not needed is the sweep's
+            return None
         seen = outcome.seen
         yield Wait(chance.fraction() * SPREAD_S)
     raise outrun(began.partition)

@@ -91,7 +91,7 @@ def forgets_those_who_came(
         )
         outcome = yield from log_look.swap_tail(tail.partition, seen, after)
         if isinstance(outcome, log_look.Won):
-            return ()
+            return None
         seen = outcome.seen
 
 

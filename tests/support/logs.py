@@ -32,7 +32,7 @@ AT_ONCE = Batching(rows=1, linger_s=3600.0)
 NEVER = Batching(linger_s=3600.0)
 """Rows wait until they are flushed."""
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long a test waits for what should come at once."""
 
 R = TypeVar("R")
