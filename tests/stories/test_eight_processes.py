@@ -30,21 +30,31 @@ PROCESSES = 8
 STORM_S = float(os.environ.get("PENSTOCK_STORM_S", "3"))
 CALM_S = 0.3
 """How long a deposed process waits at most before it tries again: so that some get to commit."""
+CALMS_MAX = 10
+PATIENCE_S = 60.0
 
 
 def storm(url: str, name: str, seconds: float) -> None:
     """Lead, commit until deposed, and again; say each commit that was confirmed."""
     root = Root.open(url)
-    until = root.clock.monotonic() + seconds
+    begun_s = root.clock.monotonic()
     tenures = 0
-    while root.clock.monotonic() < until:
+    while goes_on(root, begun_s, seconds):
         tenures += 1
+        until = max(begun_s + seconds, root.clock.monotonic() + CALM_S)
         try:
             for manifest in reign(root, f"{name}-{tenures}", until):
                 told = {"epoch": manifest.epoch, "token": manifest.token, "commit": manifest.commit}
                 print(json.dumps(told), flush=True)
         except (Fenced, Unavailable):
-            root.clock.sleep(CALM_S * root.chance.fraction())
+            # Longer and longer: where a commit is slow, nobody would ever come as far.
+            root.clock.sleep(CALM_S * root.chance.fraction() * min(tenures, CALMS_MAX))
+
+
+def goes_on(root: Root, begun_s: float, seconds: float) -> bool:
+    """Until the time is up, and on a busy machine until somebody has committed something."""
+    passed_s = root.clock.monotonic() - begun_s
+    return passed_s < seconds or (passed_s < PATIENCE_S and root.head().epoch == 0)
 
 
 def reign(root: Root, holder: str, until: float) -> Iterator[Manifest]:
