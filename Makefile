@@ -58,8 +58,8 @@ mutants: $(READY)  ## Plant every known bug in turn; each must be caught
 storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each kind of store
 	PENSTOCK_STORM_S=30 $(BIN)/pytest -q tests/stories/test_eight_processes.py
 
-storm-log: $(READY)  ## Eight producers, a million rows, kills and zombies
-	PENSTOCK_LOG_ROWS=1000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
+storm-log: $(READY)  ## Eight producers, five million rows, kills and zombies
+	PENSTOCK_LOG_ROWS=5000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
 
 bench-commit: $(READY)  ## Commits per second, and restarts after a long life
 	$(BIN)/python -m benchmarks.commit

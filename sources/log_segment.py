@@ -104,6 +104,9 @@ def _constant(time_ms: int, count: int) -> pa.Array:
 def _risen(numbers: pa.Array, by: int, count: int) -> pa.Array:
     """The first `count` numbers, each increased. In Arrow's memory, which is used again; numpy's
     would come from the kernel, page by page, every time."""
+    if count > len(numbers):  # written when batches were larger
+        longer = np.arange(count) if numbers is _COUNTING else np.zeros(count, np.int64)
+        return pa.array(longer + by)
     return pc.add(numbers.slice(0, count), by)
 
 
