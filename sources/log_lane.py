@@ -142,7 +142,8 @@ class Lane:
             self._is_numbered = sequence is not None
             if sequence is not None and sequence in self._pending:
                 return self._pending[sequence]
-            if sequence is not None and sequence <= max(self._made, next(reversed(self._pending), 0)):
+            newest = max(self._made, next(reversed(self._pending), 0))
+            if sequence is not None and sequence <= newest:
                 raise Invalid(
                     f"{self.wiring.log}, batch {sequence}", "comes after a later one", "count up"
                 )
