@@ -138,20 +138,21 @@ class Columns(Generic[K, V]):
             at, hit = _match(stored, places, ordered)
             kept = np.ones(len(stored.places), np.bool_)
             kept[at[hit]] = False
-            self._store(pages, stored.at(kept), depths)
+            left = stored.at(kept)
+            self._store(pages, left, _page_of(left.places, depths))
             self._store_heads(self._resized(heads, stored.places[~kept], -1))
 
     def _put(self, heads: dict[int, _Head], new: _Rows) -> None:
         depths = _depths(heads)
-        pages = _pages(new.places, depths)
-        keys, values, numbers = self._read(pages)
-        same_groups = np.array_equal(numbers, new.places >> _HASH_BITS)
-        if same_groups and _are_same(
-            keys, new.keys
-        ):  # every entry of its pages is changed, and none is new
-            self._store(pages, new, depths)
+        page_of_new = _page_of(new.places, depths)
+        pages = page_of_new[_changes(page_of_new)]
+        bodies, counts = self._read(pages)
+        keys, numbers = self._keys(bodies, counts), _groups(pages, counts)
+        in_groups = np.array_equal(numbers, new.places >> _HASH_BITS)
+        if in_groups and _are_same(keys, new.keys):
+            self._store(pages, new, page_of_new)  # all of its pages' entries change, none is new
             return
-        stored = _Rows(_places(keys, numbers), keys, values)
+        stored = _Rows(_places(keys, numbers), keys, self._values(bodies, counts))
         at, hit = _match(stored, new.places, new.keys)
         resized = self._resized(heads, new.places[~hit], 1)
         deeper = [group for group, head in resized.items() if head.depth > heads[group].depth]
@@ -161,7 +162,8 @@ class Columns(Generic[K, V]):
             at, hit = _match(stored, new.places, new.keys)
         hits = slice(None) if hit.all() else hit
         stored.values[at[hits]] = new.values[hits]
-        self._store(pages, _merged(stored, new.at(~hit)), _depths(heads | resized))
+        merged = _merged(stored, new.at(~hit))
+        self._store(pages, merged, _page_of(merged.places, _depths(heads | resized)))
         self._store_heads(resized)
 
     def _batch(self, keys: Any, groups: Any) -> tuple[Packed, Groups]:
@@ -214,27 +216,34 @@ class Columns(Generic[K, V]):
 
     def _load(self, pages: Places) -> _Rows:
         """The entries of some pages."""
-        keys, values, numbers = self._read(pages)
-        return _Rows(_places(keys, numbers), keys, values)
+        bodies, counts = self._read(pages)
+        keys = self._keys(bodies, counts)
+        places = _places(keys, _groups(pages, counts))
+        return _Rows(places, keys, self._values(bodies, counts))
 
-    def _read(self, pages: Places) -> tuple[Packed, Packed, Groups]:
-        """Keys, values and groups of the entries of some pages, with one request."""
-        width = self._key.itemsize
-        size = width + self._value.itemsize
+    def _read(self, pages: Places) -> tuple[list[bytes], list[int]]:
+        """Some pages as they are stored, with one request, and how many entries each has."""
+        size = self._key.itemsize + self._value.itemsize
         bodies = [body or b"" for body in self._overlay.get_many(self._page_keys(pages))]
-        counts = [len(body) // size for body in bodies]
         if any(len(body) % size for body in bodies):
             raise Corrupt(self._where, "has a page with half an entry", "restore this partition")
-        keys, values = [np.empty(0, self._packed_key)], [np.empty(0, self._packed_value)]
-        for body, count in zip(bodies, counts, strict=True):
-            keys.append(np.frombuffer(body, self._packed_key, count))
-            values.append(np.frombuffer(body, self._packed_value, count, count * width))
-        numbers = np.repeat((pages >> _HASH_BITS).astype(np.uint16), counts)
-        return np.concatenate(keys), np.concatenate(values), numbers
+        return bodies, [len(body) // size for body in bodies]
 
-    def _store(self, before: Places, rows: _Rows, depths: Places) -> None:
+    def _keys(self, bodies: list[bytes], counts: list[int]) -> Packed:
+        parts = zip(bodies, counts, strict=True)
+        found = [np.frombuffer(body, self._packed_key, count) for body, count in parts]
+        return np.concatenate([np.empty(0, self._packed_key), *found])
+
+    def _values(self, bodies: list[bytes], counts: list[int]) -> Packed:
+        width = self._key.itemsize
+        found = [
+            np.frombuffer(body, self._packed_value, count, count * width)
+            for body, count in zip(bodies, counts, strict=True)
+        ]
+        return np.concatenate([np.empty(0, self._packed_value), *found])
+
+    def _store(self, before: Places, rows: _Rows, page_of_row: Places) -> None:
         """Write `rows`, which are all there is in the pages `before`."""
-        page_of_row = _page_of(rows.places, depths)
         firsts = np.flatnonzero(_changes(page_of_row))
         pages, bounds = page_of_row[firsts], [*firsts.tolist(), len(rows.places)]
         put = self._overlay.put
@@ -345,6 +354,11 @@ def _depths(heads: dict[int, _Head]) -> Places:
     depths = np.zeros(GROUPS_MAX, np.uint64)
     depths[list(heads)] = [head.depth for head in heads.values()]
     return depths
+
+
+def _groups(pages: Places, counts: list[int]) -> Groups:
+    """The group of each entry of some pages."""
+    return np.repeat((pages >> _HASH_BITS).astype(np.uint16), counts)
 
 
 def _page_of(places: Places, depths: Places) -> Places:
