@@ -17,6 +17,7 @@ setup: $(READY) java  ## Create .venv with the pinned dependencies
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Penstock needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV) with the pinned dependencies; this takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from penstock.clock import SystemClock
 from penstock.errors import Invalid
-from penstock.runtime.answers import AsJson, or_exit, out, print_json
+from penstock.runtime.answers import AsJson, err, or_exit, out, print_json
 from penstock.sources import Log, Producer, Range
 from penstock.sources.ddl import parse_columns
 from penstock.sources.log_rows import from_json_lines
@@ -103,10 +103,15 @@ def append(
 
     def work() -> int:
         log, lines = Log(topic), 0
-        with _opened(file) as source, log.producer(producer) as writer:
+        with (
+            _opened(file) as source,
+            log.producer(producer) as writer,
+            err.status("appending …") as status,  # shown on a terminal, and nowhere else
+        ):
             while chunk := list(islice(source, LINES_AT_ONCE)):
                 _append_lines(writer, log.name, chunk, lines, partition)
                 lines += len(chunk)
+                status.update(f"{lines:,} lines are in the log …")
         return lines
 
     out.print(f"Appended {or_exit(topic, work):,} lines.")

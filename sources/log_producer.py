@@ -7,7 +7,7 @@ the old one is refused, and `last_sequence` tells what the log has of it.
 
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.errors import Invalid, PenstockError
+from penstock.errors import Invalid, PenstockError, Unavailable
 from penstock.fencing.register import Seen
 from penstock.sources.log_lane import ENTRY_BYTES, Lane, Placed, Wiring
 from penstock.sources.log_rows import Rows, check_moments, fitted, from_json_lines
@@ -44,8 +44,15 @@ class Ack:
         return all(part.done() for part in self._parts)
 
     def wait(self, timeout_s: float | None = None) -> list[Placed]:
-        """Where they went, once all of them are durable."""
-        return [part.result(timeout_s) for part in self._parts]
+        """Where they went, once all of them are durable. `Unavailable` if that takes longer."""
+        late = wait(self._parts, timeout_s).not_done
+        if late:
+            raise Unavailable(
+                "rows that were appended",
+                f"are not all durable after {timeout_s} s",
+                "wait again; they are still on their way",
+            )
+        return [part.result() for part in self._parts]
 
 
 class Producer:

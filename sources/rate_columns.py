@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from penstock.errors import Invalid
+from penstock.state.mixing import GOLDEN, stir
 
 __all__ = [
     "SHARE_BITS",
@@ -37,7 +38,6 @@ SHARE_BITS = 53
 YEAR_START_DAYS = 20_454
 """The first of January 2026."""
 
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _YEAR_DAYS = 365
 _DAY_US = 86_400_000_000
 _TICKS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -62,13 +62,9 @@ class Stream:
     def words(self, counters: Counters) -> Words:
         """The words at some counters."""
         number = hashlib.blake2b(self.name.encode(), digest_size=8).digest()
-        words = counters * np.uint64(_GOLDEN)
+        words = counters * np.uint64(GOLDEN)
         words += int.from_bytes(number, "little")
-        words ^= words >> 30
-        words *= _FIRST
-        words ^= words >> 27
-        words *= _SECOND
-        words ^= words >> 31
+        stir(words)
         return words
 
     def below(self, share: float, counters: Counters) -> Mask:

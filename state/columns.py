@@ -11,9 +11,10 @@ who sorts by place has sorted by group, by page and within the page. A group has
 pages, each named by its first place. Order is by place, then key: the same calls, the same bytes.
 
 A page is rewritten for one key of it. Measured with 1 M keys of 48 bytes, an epoch that reads and
-changes a share of them takes, against a `Value` per key, 4 times as long at 1 %, as long at 4 %,
-under half at 10 %, a twentieth at 100 %; but its delta is 86 times as large at 1 %, 9 times at
-10 %, and the smaller one only above 90 %. Few keys of a large state are better off as `Value`.
+changes a share of them takes, against a `Value` per key, 3 times as long at 1 %, as long at 3 %, a
+third at 10 %, less than a twentieth at 100 %; but its delta is 86 times as large at 1 %, 9 times at
+10 %, and the smaller one only when nearly all change (benchmarks/RESULTS.md). Few keys of a large
+state are better off as `Value`.
 """
 
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from penstock.state.dtypes import (
     value_dtype,
 )
 from penstock.state.layout import DATA, GROUPS_MAX, section_prefix
+from penstock.state.mixing import GOLDEN, stir
 from penstock.state.overlay import Overlay
 
 __all__ = ["PAGE_BYTES", "Columns"]
@@ -53,7 +55,6 @@ DEPTH_MAX = 24
 
 _PAGES, _HEAD, _PAGE = b"\xf0", b"\x00", b"\x01"
 _HASH_BITS = 48
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -334,12 +335,8 @@ def _hashed(keys: Packed) -> Places:
     mixed = np.zeros(len(keys), np.uint64)
     for column in _words(keys).T:
         mixed ^= column
-        mixed += _GOLDEN
-        mixed ^= mixed >> 30
-        mixed *= _FIRST
-        mixed ^= mixed >> 27
-        mixed *= _SECOND
-        mixed ^= mixed >> 31
+        mixed += GOLDEN
+        stir(mixed)
     return mixed
 
 

@@ -227,3 +227,14 @@ def test_flushing_is_being_sure() -> None:
             failing.flush()
     with pytest.raises(Unavailable):
         failing.close()
+
+
+def test_who_waits_too_short_is_told_and_may_wait_again() -> None:
+    """Time is for all of a call's rows together, and nothing is lost when it is over."""
+    log = new_log(partitions=2, key="user")
+    with log.producer(batching=NEVER) as producer:
+        ack = producer.append(numbered(*range(20)))
+        with pytest.raises(Unavailable, match="wait again"):
+            ack.wait(0.01)
+        producer.flush()
+        assert sum(p.offsets.stop - p.offsets.start for p in ack.wait(PATIENCE_S)) == 20
