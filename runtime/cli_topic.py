@@ -64,7 +64,7 @@ def create(  # noqa: PLR0913, PLR0917 - options of a command, by name
             keep_bytes=keep_bytes or None,
         ),
     )
-    out.print(f"Made {escape(Log(topic).name)} with {partitions} partitions.")
+    out.print(f"Made {escape(Log(topic).name)} with {_counted(partitions, 'partition')}.")
 
 
 @topics.command()
@@ -114,7 +114,7 @@ def append(
                 status.update(f"{lines:,} lines are in the log …")
         return lines
 
-    out.print(f"Appended {or_exit(topic, work):,} lines.")
+    out.print(f"Appended {_counted(or_exit(topic, work), 'line')}.")
 
 
 @topics.command()
@@ -197,6 +197,10 @@ def _append_lines(
         counted = f" (rows are counted from line {before + 1})" if ", row " in wrong.subject else ""
         done = f"{wrong.advice}; the first {before:,} lines are in the log"
         raise Invalid(wrong.subject + counted, wrong.found, done) from wrong
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _contents(tail: Tail) -> dict[str, int]:
