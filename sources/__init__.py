@@ -3,6 +3,12 @@
 Promise: a range is exact and repeatable; reading it twice gives the same rows in the same order.
 What retention has removed is `Gone`, with the choices there are, and never skipped.
 
+    protocol, planning    what every source can do, and fair ranges under limits
+    log, log_*            `Log`: begin with log_layout, log_tail and log_append
+    files, files_*        `Files`: begin with files and files_record
+    rate, rate_*          `Rate`
+    ddl                   columns as people write them
+
 May import the lobby, `penstock.fencing`, `penstock.state`, `penstock.checkpoint`.
 """
 
