@@ -5,13 +5,16 @@
     changelog/<operator>/<partition>/<epoch>-<attempt>.sst
     snapshots/<operator>/<partition>/<epoch>-<attempt>/<sha256>.sst
     outputs/<sink>/<epoch>/<partition>-<attempt>.arrow
+    tables/<table>/<epoch>/<partition>-<attempt>.<arrow or parquet>
+    tables/<table>/<epoch>/index-<attempt>.json, page-<attempt>.json
     pins/<name>/<mark>.json
     heartbeats/<token>.json
 
 Invariant: but for HEAD and a leader's heartbeat no name is ever used twice, and every name of an
 object that an epoch may publish says which epoch. An object of an epoch that HEAD has passed is
 either named by the chain or never will be, so the collector needs neither a clock nor the word
-of a running upload.
+of a running upload. It never looks below `tables/`: what a table is made of outlives the epochs
+that added it, and `penstock.sinks.table_sweep` judges it by the table's own index.
 """
 
 import re
@@ -30,6 +33,8 @@ __all__ = [
     "pin_key",
     "pin_prefix",
     "snapshot_key",
+    "table_key",
+    "table_prefix",
     "token_of",
 ]
 
@@ -39,7 +44,7 @@ EPOCH_PREFIXES = ("changelog/", "manifests/", "outputs/", "snapshots/")
 """Everything below these belongs to one epoch, and is garbage once that epoch does not name it."""
 
 _EPOCH = re.compile(
-    r"(?:manifests/|changelog/[^/]+/[^/]+/|snapshots/[^/]+/[^/]+/|outputs/[^/]+/)(\d{12})(?:[-/]|$)"
+    r"(?:manifests/|(?:changelog|snapshots)/[^/]+/[^/]+/|(?:outputs|tables)/[^/]+/)(\d{12})(?:[-/]|$)"
 )
 _TOKEN = re.compile(rf"{HEARTBEAT_PREFIX}(\d{{12}})\.json")
 
@@ -64,6 +69,16 @@ def snapshot_key(operator: str, partition: int, epoch: Epoch, attempt: Attempt, 
 def output_key(sink: str, epoch: Epoch, partition: int, attempt: Attempt) -> Key:
     """Where one attempt's staged output for a sink goes."""
     return Key(f"outputs/{check_name('sink', sink)}/{epoch:012d}/{partition}-{attempt}.arrow")
+
+
+def table_prefix(table: str) -> str:
+    """Where everything of a table is."""
+    return f"tables/{check_name('table', table)}/"
+
+
+def table_key(table: str, epoch: Epoch, name: str) -> Key:
+    """Where a file of a table goes that `epoch` is the first to publish; `name` is unique."""
+    return Key(f"{table_prefix(table)}{epoch:012d}/{name}")
 
 
 def pin_prefix(name: str) -> str:

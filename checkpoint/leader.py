@@ -121,6 +121,8 @@ class Leader:
             sources=draft.sources,
             operators=draft.operators,
             sinks=draft.sinks,
+            tables=draft.tables,
+            planned_ms=draft.planned_ms,
         )
         flaw = manifest.flaw_after(self.parent)
         if flaw is not None:

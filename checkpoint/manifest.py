@@ -24,6 +24,7 @@ __all__ = [
     "Snapshot",
     "SnapshotFile",
     "SourceProgress",
+    "TableIndex",
     "decode_manifest",
 ]
 
@@ -45,6 +46,11 @@ class SourceProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     resume_at: dict[str, int] = {}
     """Next offset to read, per source partition. Never the last one read."""
     watermark_ms: int | None = None
+    """How far event time has come in this source. Never falls."""
+    seen_ms: dict[str, int] = {}
+    """The latest event time seen, per source partition."""
+    active_ms: dict[str, int] = {}
+    """When the last epoch was planned that read something, per source partition."""
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +102,17 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rows: int
 
 
+class TableIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the files of a table are listed that epochs up to `epoch` have added.
+
+    Every manifest of a job names the newest index of each table: history may be given up, and
+    the table stays whole.
+    """
+
+    epoch: Epoch
+    ref: Ref
+
+
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an epoch wants to make real. Everything it names is already stored."""
 
@@ -103,6 +120,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sources: dict[str, SourceProgress] = {}
     operators: dict[str, dict[int, PartitionState]] = {}
     sinks: dict[str, tuple[Output, ...]] = {}
+    tables: dict[str, TableIndex] = {}
+    planned_ms: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +141,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sources: dict[str, SourceProgress]
     operators: dict[str, dict[int, PartitionState]]
     sinks: dict[str, tuple[Output, ...]]
+    tables: dict[str, TableIndex] = {}
+    """The newest index of each table that has one."""
+    planned_ms: int = 0
+    """The time of the epoch, as its functions saw it: the same on every attempt."""
 
     @property
     def rows_out(self) -> int:
@@ -138,6 +161,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield from self.state_refs()
         for outputs in self.sinks.values():
             yield from (output.ref for output in outputs)
+        yield from (index.ref for index in self.tables.values())
 
     def new_refs(self) -> Iterator[Ref]:
         """The deltas and outputs: what only this epoch can name first."""
@@ -192,6 +216,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for sink in previous.sinks:
             if sink not in self.sinks:
                 return f"sink {sink} is left out"
+        for table in previous.tables:
+            if table not in self.tables:
+                return f"the index of table {table} is left out"
         for operator, partitions in previous.operators.items():
             gone = partitions.keys() - self.operators.get(operator, {}).keys()
             if gone:

@@ -39,6 +39,16 @@ class Lineage:
             return epoch, delta.attempt
         return self.files_at
 
+    def extended(self, epoch: Epoch, state: PartitionState) -> "Lineage":
+        """This lineage after one more epoch."""
+        base = self
+        if state.snapshot is not None:
+            snapshot = state.snapshot
+            base = Lineage(snapshot.files, snapshot.tail, snapshot.files_at)
+        if state.delta is None:
+            return base
+        return Lineage(base.files, (*base.deltas, (epoch, state.delta)), base.files_at)
+
     def refs(self) -> Iterator[Ref]:
         """Every object it takes to rebuild the partition, in the order they are needed."""
         yield from (file.ref for file in self.files)
