@@ -14,31 +14,55 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Bug, Corrupt, Fenced, Gone, Invalid, PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.sources import Files, Log, Rate
+    from penstock.runtime.events import Batch, Event, Events, Moment
+    from penstock.runtime.functions import stateful, to, vectorized
+    from penstock.runtime.job import Job, merge
+    from penstock.runtime.settings import RunSettings
+    from penstock.sinks import Table, read_table, table_reader
+    from penstock.sources import Files, Limits, Log, Rate
     from penstock.state import Columns, List, Map, Timer, Value, by_clock, ttl
 
 __all__ = [
+    "Batch",
     "Bug",
     "Columns",
     "Corrupt",
+    "Event",
+    "Events",
     "Fenced",
     "Files",
     "Gone",
     "Invalid",
+    "Job",
+    "Limits",
     "List",
     "Log",
     "Map",
+    "Moment",
     "PenstockError",
     "Rate",
+    "RunSettings",
+    "Table",
     "Timer",
     "Unavailable",
     "Value",
     "by_clock",
+    "merge",
+    "read_table",
+    "stateful",
+    "table_reader",
+    "to",
     "ttl",
+    "vectorized",
 ]
 
 _ROOMS = {
-    **dict.fromkeys(("Files", "Log", "Rate"), "penstock.sources"),
+    **dict.fromkeys(("Files", "Limits", "Log", "Rate"), "penstock.sources"),
+    **dict.fromkeys(("Table", "read_table", "table_reader"), "penstock.sinks"),
+    **dict.fromkeys(("Batch", "Event", "Events", "Moment"), "penstock.runtime.events"),
+    **dict.fromkeys(("stateful", "to", "vectorized"), "penstock.runtime.functions"),
+    **dict.fromkeys(("Job", "merge"), "penstock.runtime.job"),
+    "RunSettings": "penstock.runtime.settings",
     **dict.fromkeys(
         ("Columns", "List", "Map", "Timer", "Value", "by_clock", "ttl"), "penstock.state"
     ),

@@ -15,7 +15,7 @@ from penstock.state.layout import TIMER, after_prefix, section_prefix, time_byte
 if TYPE_CHECKING:
     from penstock.state.workspace import Cell
 
-__all__ = ["List", "Map", "Timer", "Value", "timer_prefix", "timer_range"]
+__all__ = ["TIME_MS_MAX", "List", "Map", "Timer", "Value", "timer_prefix", "timer_range"]
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -124,6 +124,9 @@ class Timer:
 
     def __init__(self, cell: "Cell") -> None:
         self._cell = cell
+        self.fired: int | None = None
+        """The moment that has come, in milliseconds since 1970, in a call that this timer set off;
+        None in every other call."""
 
     def set(self, at: datetime | int) -> None:
         """Call again at `at`, a datetime with a zone or milliseconds since 1970."""

@@ -37,6 +37,21 @@ class Overlay:
         self._fetched_bytes_max = fetched_bytes_max
         self._fetched: dict[bytes, bytes | None] = {}
         self._scoped: dict[bytes, dict[bytes, bytes | None]] = {}
+        self._journal: list[tuple[bytes | None, bytes, bool, bytes | None]] | None = None
+
+    def begin(self) -> None:
+        """Remember what is changed from here on, so that `undo` can take it back."""
+        self._journal = []
+
+    def undo(self) -> None:
+        """Take back every change since `begin`."""
+        journal, self._journal = self._journal or [], None
+        for scope, key, was_changed, before in reversed(journal):
+            changed = self.changes if scope is None else self._scoped[scope]
+            if was_changed:
+                changed[key] = before
+            else:
+                changed.pop(key, None)
 
     def prefetch(self, keys: list[bytes]) -> None:
         """Fetch what will be asked for with one request. Sorted keys are fetched fastest.
@@ -72,6 +87,8 @@ class Overlay:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change a value, or remove it. What is set back to what is committed is no change."""
+        if self._journal is not None:
+            self._note(None, key)
         if key in self._fetched and self._fetched[key] == value:
             self.changes.pop(key, None)
         else:
@@ -79,8 +96,17 @@ class Overlay:
 
     def put_scoped(self, scope: bytes, key: bytes, value: bytes | None) -> None:
         """Change a value that scans of `scope`, a prefix of its key, must find."""
+        if self._journal is not None:
+            self._note(None, key)
+            self._note(scope, key)
         self.changes[key] = value
         self._scoped.setdefault(scope, {})[key] = value
+
+    def _note(self, scope: bytes | None, key: bytes) -> None:
+        """Write down what `key` was before it is changed."""
+        assert self._journal is not None
+        changed = self.changes if scope is None else self._scoped.setdefault(scope, {})
+        self._journal.append((scope, key, key in changed, changed.get(key)))
 
     def scan(self, scope: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries from `start` up to `stop` as this attempt sees them, in order.

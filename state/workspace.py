@@ -18,7 +18,7 @@ from penstock.state.database import PartitionDatabase
 from penstock.state.declare import StateClock, StateSpec, check_schemas
 from penstock.state.delta import DeltaFile, Marker, write_delta
 from penstock.state.keys import decode_key, encode_key
-from penstock.state.kinds import List, Map, Timer, Value, timer_range
+from penstock.state.kinds import TIME_MS_MAX, List, Map, Timer, Value, timer_range
 from penstock.state.layout import (
     DATA,
     EXPIRY,
@@ -125,7 +125,8 @@ class Workspace:
         )
 
     def due(self) -> Iterator[Due]:
-        """Timers whose time has come, in order of time and key; each is removed as it fires."""
+        """Timers whose time has come, in order of time, key group and key; each is removed as it
+        fires."""
         found = [
             due
             for clock in StateClock
@@ -133,12 +134,23 @@ class Workspace:
             for group in self._groups
             for due in self._due(group, clock)
         ]
-        for due in sorted(found, key=lambda due: (due.at_ms, encode_key(due.key), due.state)):
+        # By key group before the key, so that the order does not depend on how many partitions
+        # the groups are spread over.
+        for due in sorted(found, key=lambda d: (d.at_ms, d.group, encode_key(d.key), d.state)):
             self.bind(due.group, encode_key(due.key))
             if self._cells[due.state].was_removed(time_bytes(due.at_ms)):
                 continue  # cancelled by what an earlier one set off
             self.states[due.state].cancel(due.at_ms)
             yield due
+
+    def next_due(self, clock: StateClock) -> int | None:
+        """When the next timer of that clock is due, in milliseconds since 1970."""
+        moments = []
+        for group in self._groups:
+            start, stop = timer_range(group, _CLOCK_BYTES[clock], TIME_MS_MAX)
+            first = next(self.overlay.scan(section_prefix(group, TIMER), start, stop), None)
+            moments += [] if first is None else [time_from(first[0], len(start))]
+        return min(moments, default=None)
 
     def finish(self, path: Path, marker: Marker, settings: StateSettings) -> DeltaFile | None:
         """Write what has changed as one delta; None if nothing has."""

@@ -1,0 +1,257 @@
+"""Calling the user's function: timers first, then key by key; and what becomes of its errors.
+
+Timers whose time has come are older than every event that is not late, so they fire before the
+events of the epoch. A call that raises fails the epoch with the key and the place in the user's
+code; or, in an operator that quarantines, is undone: its events and the error go to the dead
+letters and the key's state stays as it was.
+"""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from penstock.errors import Bug, Corrupt, Invalid, PenstockError, Unavailable
+from penstock.runtime.emitting import Emitted, fitted_columns, outputs_of, sorted_out
+from penstock.runtime.events import Columns, Event, Events, Moment, event_type
+from penstock.runtime.functions import MAIN, Form
+from penstock.runtime.grouping import Grouped
+from penstock.runtime.inbox import Gathered
+from penstock.runtime.topology import OperatorNode
+from penstock.state.workspace import Workspace
+
+__all__ = ["Caller", "DeadLetters", "UserError", "call_vectorised"]
+
+PREFETCH_KEYS = 50_000
+"""State is fetched for so many keys at a time."""
+
+_TRACE_FRAMES = 8
+_OURS = (Bug, Corrupt, Unavailable)
+
+
+class UserError(Invalid):
+    """The user's function raised."""
+
+    def __init__(self, subject: str, found: str, advice: str, trace: str = "") -> None:
+        super().__init__(subject, found, advice)
+        self.trace = trace
+
+
+@dataclass(slots=True)
+class DeadLetters:
+    """Events that could not be processed: which rows of the table, and why."""
+
+    rows: list[int] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    def add(self, rows: list[int], key: Any, error: str) -> None:
+        """A call that raised, and the events it was given; -1 stands for none."""
+        for row in rows or [-1]:
+            self.rows.append(row)
+            self.errors.append(error)
+            self.keys.append(repr(key)[:200])
+
+
+class Caller:
+    """Calls one operator's function for one partition in one epoch."""
+
+    def __init__(
+        self, operator: OperatorNode, space: Workspace, moment: Moment, gathered: Gathered
+    ) -> None:
+        wrapped = operator.wrapped
+        self.emitted: dict[str, Emitted] = outputs_of(wrapped)
+        self.dead = DeadLetters()
+        self.fired_ms: list[int] = []
+        """The moments of the timers that fired; call -1 is the first of them."""
+        self._operator = operator
+        self._space = space
+        self._moment = moment
+        self._gathered = gathered
+        self._call = _caller(wrapped.callable(), wrapped.parameters, space.states, moment)
+        self._quarantines = operator.on_error == "quarantine"
+        self._where = f"operator {operator.name!r}"
+        self._plain = set(self.emitted) == {MAIN} and not self._quarantines
+
+    def fire_timers(self) -> None:
+        """Call for every timer that is due."""
+        if not any(spec.kind == "timer" for spec in self._operator.wrapped.states):
+            return
+        columns = Columns(self._gathered.table.slice(0, 0), None, self._gathered.origins)
+        nothing = Events(columns, event_type(columns), 0, 0)
+        none = None if self._operator.wrapped.form is Form.PER_EVENT else nothing
+        for due in self._space.due():
+            self.fired_ms.append(due.at_ms)
+            timer = self._space.states[due.state]
+            timer.fired = due.at_ms
+            self._moment.move_to(self._space.key)
+            try:
+                self._one(-len(self.fired_ms), due.key, none, [])
+            finally:
+                timer.fired = None
+
+    def process(self, grouped: Grouped, columns: Columns) -> None:
+        """Call for every key that has events, in order."""
+        kind = event_type(columns)
+        per_event = self._operator.wrapped.form is Form.PER_EVENT
+        for first in range(0, len(grouped.keys), PREFETCH_KEYS):
+            last = min(first + PREFETCH_KEYS, len(grouped.keys))
+            self._space.prefetch(
+                list(zip(grouped.groups[first:last], grouped.encoded[first:last], strict=True))
+            )
+            if per_event:
+                self._process_each(grouped, kind, first, last)
+            elif self._plain:
+                self._process_plain(grouped, columns, kind, first, last)
+            else:
+                self._process_keys(grouped, columns, kind, (first, last))
+
+    def _process_plain(
+        self, grouped: Grouped, columns: Columns, kind: type[Event], first: int, last: int
+    ) -> None:
+        """The common case, without a step too many: one output, and an error fails the epoch."""
+        call, bind, emitted = self._call, self._space.bind, self.emitted[MAIN]
+        extend, rows, moment = emitted.rows.extend, emitted.rows, self._moment
+        keys, encoded, groups = grouped.keys, grouped.encoded, grouped.groups
+        starts, stops, move = grouped.starts, grouped.stops, self._operator.wrapped.with_moment
+        number = first
+        try:
+            for number in range(first, last):
+                bind(groups[number], encoded[number])
+                if move:
+                    moment.move_to(encoded[number])
+                extend(call(keys[number], Events(columns, kind, starts[number], stops[number])))
+                emitted.calls.append(len(rows))
+        except Exception as error:
+            raise self._failed(keys[number], error) from error
+        emitted.callers.extend(range(first, last))
+
+    def _process_keys(
+        self, grouped: Grouped, columns: Columns, kind: type[Event], span: tuple[int, int]
+    ) -> None:
+        for number in range(*span):
+            self._space.bind(grouped.groups[number], grouped.encoded[number])
+            self._moment.move_to(grouped.encoded[number])
+            start, stop = grouped.starts[number], grouped.stops[number]
+            rows = grouped.order[start:stop].tolist() if self._quarantines else []
+            self._one(number, grouped.keys[number], Events(columns, kind, start, stop), rows)
+
+    def _process_each(self, grouped: Grouped, kind: type[Event], first: int, last: int) -> None:
+        for number in range(first, last):
+            self._space.bind(grouped.groups[number], grouped.encoded[number])
+            self._moment.move_to(grouped.encoded[number])
+            key = grouped.keys[number]
+            for row in range(grouped.starts[number], grouped.stops[number]):
+                rows = [int(grouped.order[row])] if self._quarantines else []
+                self._one(number, key, kind(row), rows)
+
+    def _one(self, number: int, key: Any, events: Any, rows: list[int]) -> None:
+        """One call: its rows are taken, or it is undone, or it fails the epoch."""
+        if self._quarantines:
+            self._space.overlay.begin()
+        try:
+            made = self._call(key, events)
+            yielded = [] if made is None else list(made)
+            if self._quarantines:
+                self._check(yielded)
+            sorted_out(yielded, self.emitted, self._where)
+        except _OURS:
+            raise
+        except Exception as error:
+            if not self._quarantines:
+                raise self._failed(key, error) from error
+            self._space.overlay.undo()
+            self.dead.add(rows, key, _said(error))
+        for emitted in self.emitted.values():
+            emitted.close_call(number)
+
+    def _check(self, yielded: list[Any]) -> None:
+        """Whether rows fit, now, while the call can still be undone."""
+        trial = outputs_of(self._operator.wrapped)
+        sorted_out(yielded, trial, self._where)
+        for emitted in trial.values():
+            fitted_columns(emitted.where, emitted.rows, emitted.schema)
+
+    def _failed(self, key: Any, error: Exception) -> PenstockError:
+        if isinstance(error, _OURS):
+            return error
+        advice = "mend the function, or let such events go to the dead letters with "
+        advice += 'process(…, on_error="quarantine")'
+        if isinstance(error, Invalid):  # of a state or an event: it says itself what is wrong
+            found = f"was refused: {error.subject} {error.found}"
+            return UserError(f"{self._where}, key {key!r}", found, error.advice, _place(error))
+        return UserError(
+            f"{self._where}, key {key!r}", f"raised {_said(error)}", advice, _place(error)
+        )
+
+
+def call_vectorised(
+    operator: OperatorNode, states: dict[str, Any], moment: Moment, batch: Any
+) -> pa.Table:
+    """Call a vectorised function once; its rows as columns of the declared types."""
+    wrapped = operator.wrapped
+    where = f"operator {operator.name!r}"
+    call = _caller(wrapped.callable(), wrapped.parameters, states, moment)
+    try:
+        made = call(None, batch)
+    except _OURS:
+        raise
+    except Exception as error:
+        advice = "mend the function; a vectorised one cannot be called without some of its events"
+        raise UserError(where, f"raised {_said(error)}", advice, _place(error)) from error
+    if MAIN not in wrapped.outputs:
+        return None
+    return _as_table(where, made, wrapped.outputs[MAIN])
+
+
+def _as_table(where: str, made: Any, schema: pa.Schema) -> pa.Table:
+    try:
+        table = pa.table(made) if isinstance(made, dict) else made
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if made is None:
+            return schema.empty_table()
+        if not isinstance(table, pa.Table):
+            found = f"returned a {type(made).__name__}"
+            raise Invalid(where, found, "return an Arrow table, or a dict of columns")
+        missing = [name for name in schema.names if name not in table.column_names]
+        if missing:
+            found = f"returned no column {missing[0]!r}"
+            raise Invalid(where, found, f"return {', '.join(schema.names)}")
+        return table.select(schema.names).cast(schema)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise Invalid(where, f"returned columns that do not fit ({error})", "cast them") from error
+
+
+def _caller(
+    function: Callable[..., Any],
+    parameters: tuple[str, ...],
+    states: dict[str, Any],
+    moment: Moment,
+) -> Callable[[Any, Any], Any]:
+    """The function of a key and its events alone: the rest stays the same for a partition."""
+    rest = [moment if role == "moment" else states.get(role) for role in parameters[2:]]
+    if parameters[:2] == ("key", "events"):
+        return lambda key, events: function(key, events, *rest)
+
+    def call(key: Any, events: Any) -> Any:
+        given = {"key": key, "events": events, "moment": moment}
+        return function(*(given[r] if r in given else states[r] for r in parameters))
+
+    return call
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, PenstockError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _place(error: Exception) -> str:
+    """The last steps in the user's code, without ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__]
+    chosen = (theirs or frames)[-_TRACE_FRAMES:]
+    return "".join(traceback.format_list(chosen)).rstrip()

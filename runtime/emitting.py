@@ -1,0 +1,216 @@
+"""What a function has emitted, as columns of the declared types, with where each row comes from.
+
+Rows are collected as they come and made columns of once, at the end. What does not fit is named by
+output, column and value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from penstock.errors import Invalid
+from penstock.runtime.events import Origins
+from penstock.runtime.functions import MAIN, Side, Wrapped
+from penstock.runtime.inbox import NO_TIME
+from penstock.sinks.protocol import PROVENANCE
+from penstock.sources.log_rows import fitted
+
+__all__ = [
+    "Emitted",
+    "Provenance",
+    "check_is_row",
+    "fitted_columns",
+    "outputs_of",
+    "sorted_out",
+    "with_provenance",
+]
+
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+
+
+@dataclass(slots=True)
+class Emitted:
+    """The rows of one output, and which call made each."""
+
+    schema: pa.Schema
+    where: str
+    rows: list[Any] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    """How many rows there were after each call that made some."""
+    callers: list[int] = field(default_factory=list)
+    """Which call that was."""
+
+    def close_call(self, number: int) -> None:
+        """All rows since the last one were made by that call."""
+        if len(self.rows) != (self.calls[-1] if self.calls else 0):
+            self.calls.append(len(self.rows))
+            self.callers.append(number)
+
+    def forget_since(self, count: int) -> None:
+        """Let go of every row after the first `count`."""
+        del self.rows[count:]
+
+    def table(self) -> pa.Table:
+        """The rows as columns."""
+        return fitted_columns(self.where, self.rows, self.schema)
+
+    def caller_of_rows(self) -> NDArray[np.int64]:
+        """For each row, the call that made it."""
+        stops = np.array([0, *self.calls], np.int64)
+        counts = stops[1:] - stops[:-1]
+        return np.repeat(np.array(self.callers, np.int64), counts)
+
+
+def fitted_columns(where: str, rows: list[Any], schema: pa.Schema) -> pa.Table:
+    """Dicts as columns of exactly that schema; `Invalid` names the column and the value."""
+    width = len(schema)
+    try:
+        if all(map(width.__eq__, map(len, rows))):
+            columns = [
+                pa.array([row[column.name] for row in rows], column.type) for column in schema
+            ]
+            table = pa.table(columns, schema=schema)
+            if all(f.nullable or not c.null_count for f, c in zip(schema, columns, strict=True)):
+                return table
+    except _UNFIT:
+        pass
+    for row in rows:
+        check_is_row(where, row)
+    return fitted(where, rows, schema)
+
+
+def check_is_row(where: str, row: Any) -> None:
+    """Raise if something was yielded that is no row."""
+    if isinstance(row, Side):
+        found = f"yielded a row for {row.output!r}, which it does not declare"
+        raise Invalid(where, found, f"wrap it with sides={{{row.output!r}: '…'}}")
+    if not isinstance(row, Mapping):
+        found = f"yielded {str(row)[:60]!r}, a {type(row).__name__}"
+        raise Invalid(where, found, "yield one dict per row")
+
+
+def outputs_of(wrapped: Wrapped) -> dict[str, Emitted]:
+    """Nothing emitted yet, for each output."""
+    return {
+        output: Emitted(
+            schema, f"operator {wrapped.name!r}" + (f", output {output!r}" if output else "")
+        )
+        for output, schema in wrapped.outputs.items()
+    }
+
+
+def sorted_out(rows: list[Any], outputs: dict[str, Emitted], where: str) -> None:
+    """Put each row of a call where it belongs."""
+    for row in rows:
+        name = row.output if isinstance(row, Side) else MAIN
+        if name not in outputs:
+            check_is_row(where, row)
+            found = "yielded a row, and declares only side outputs"
+            raise Invalid(where, found, "say of which columns with `emits`")
+        outputs[name].rows.append(row.row if isinstance(row, Side) else row)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Which offsets each call has seen: per call and slot the first and the last."""
+
+    epoch: int
+    partition: int
+    names: list[str]
+    """"source/partition" of each slot."""
+    starts: NDArray[np.int64]
+    """Where the ranges of each call begin; one more than there are calls."""
+    slots: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    lasts: NDArray[np.int64]
+    times_us: NDArray[np.int64]
+    """The latest event time each call has seen."""
+
+    @classmethod
+    def of(
+        cls,
+        epoch: int,
+        partition: int,
+        origins: Origins,
+        order: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        times_us: NDArray[np.int64],
+    ) -> "Provenance":
+        """What the calls have seen whose events, in `order`, end at `stops`."""
+        names = [f"{source}/{part}" for source, part in origins.names]
+        starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
+        if not len(stops):
+            nothing = np.empty(0, np.int64)
+            return cls(epoch, partition, names, np.zeros(1, np.int64), *[nothing] * 4)
+        offsets = origins.meta.column("offset").to_numpy()[order]
+        latest = np.maximum.reduceat(times_us[order], starts)
+        if len(names) <= 1:
+            firsts = np.minimum.reduceat(offsets, starts)
+            lasts = np.maximum.reduceat(offsets, starts)
+            one_each = np.arange(len(stops) + 1)
+            slots = np.zeros(len(stops), np.int64)
+            return cls(epoch, partition, names, one_each, slots, firsts, lasts, latest)
+        calls = np.repeat(np.arange(len(stops)), np.diff(stops, prepend=0))
+        mixed = calls * len(names) + origins.slots[order]
+        by_range = np.argsort(mixed, kind="stable")
+        ranges = mixed[by_range]
+        begins = np.flatnonzero(np.diff(ranges, prepend=-1))
+        found = ranges[begins]
+        sorted_offsets = offsets[by_range]
+        return cls(
+            epoch,
+            partition,
+            names,
+            np.searchsorted(found, np.arange(len(stops) + 1) * len(names)),
+            found % len(names),
+            np.minimum.reduceat(sorted_offsets, begins),
+            np.maximum.reduceat(sorted_offsets, begins),
+            latest,
+        )
+
+    def inputs(self, callers: NDArray[np.int64]) -> pa.Array:
+        """The `_input` of rows made by these calls; a negative one has seen no event."""
+        none = callers < 0
+        safe = np.where(none, 0, callers)
+        counts = np.where(none, 0, np.diff(self.starts)[safe] if len(self.starts) > 1 else 0)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+        at = (np.repeat(self.starts[safe], counts) if len(self.starts) > 1 else within) + within
+        kind = PROVENANCE.field("_input").type
+        names = pa.array(self.names, pa.string()).take(pa.array(self.slots[at]))
+        ranges = pa.StructArray.from_arrays(
+            [names, pa.array(self.firsts[at]), pa.array(self.lasts[at])],
+            fields=list(kind.value_type),
+        )
+        return pa.ListArray.from_arrays(pa.array(offsets), ranges).cast(kind)
+
+    def event_times(
+        self, callers: NDArray[np.int64], fired_ms: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The time of rows made by these calls: of the latest event, or of the timer."""
+        times = np.full(len(callers), NO_TIME, np.int64)
+        by_event = callers >= 0
+        times[by_event] = self.times_us[callers[by_event]]
+        timers = ~by_event
+        times[timers] = fired_ms[-callers[timers] - 1] * 1000
+        return times
+
+
+def with_provenance(
+    table: pa.Table, provenance: Provenance, callers: NDArray[np.int64]
+) -> pa.Table:
+    """The rows, and where each comes from."""
+    rows = table.num_rows
+    columns = {
+        "_epoch": pa.array(np.full(rows, provenance.epoch, np.int64)),
+        "_partition": pa.array(np.full(rows, provenance.partition, np.int32)),
+        "_sequence": pa.array(np.arange(rows, dtype=np.int64)),
+        "_input": provenance.inputs(callers),
+    }
+    for name, column in columns.items():
+        table = table.append_column(PROVENANCE.field(name), column)
+    return table

@@ -1,0 +1,257 @@
+"""The epoch loop: plan, run, check, commit; the next epoch runs while the last is committed.
+
+1. Plan the next epoch from where the job stands, whether or not the last commit is confirmed.
+2. Run it on Spark. What fails in passing is tried again whole, as a new run of the same plan.
+3. Wait until the epoch before is committed. If that failed, this one is forgotten: nothing of it
+   is named anywhere, and a local database that is an epoch ahead is not on the lineage.
+4. Check that this epoch is whole, and commit it in a thread of its own.
+
+So two epochs are under way at most, and they become real in order.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.manifest import Draft, Manifest, TableIndex
+from penstock.checkpoint.perform import perform
+from penstock.checkpoint.root import Root, Session
+from penstock.clock import Clock
+from penstock.errors import Corrupt, Gone, Invalid, PenstockError, Unavailable
+from penstock.ids import Attempt, Epoch
+from penstock.runtime.checking import Outcome, checked_draft
+from penstock.runtime.planning import EpochPlan, Planner
+from penstock.runtime.position import Position
+from penstock.runtime.settings import RunSettings
+from penstock.runtime.telling import EpochDone, Listener
+from penstock.runtime.wire import Plan, Report
+from penstock.sinks.table_index import TableFile, extend_index
+from penstock.sinks.table_sweep import sweep_table
+from penstock.sources.planning import lag
+
+__all__ = ["EpochLoop", "Runner", "position_of"]
+
+INDEX_EVERY = 50
+"""A table is indexed anew when so many epochs have added to it since."""
+
+LAG_EVERY_S = 2.0
+"""Sources are asked how far they are at most so often."""
+
+log = logging.getLogger("penstock.run")
+
+
+class Runner(Protocol):
+    """Promise: brings back what the tasks of a run said, or raises `Unavailable`."""
+
+    def run(self, plan: Plan) -> Outcome:
+        """Run one try of an epoch."""
+
+    def is_alive(self) -> bool:
+        """Whether trying again makes sense."""
+
+
+@dataclass(slots=True)
+class EpochLoop:
+    """One tenure of one job."""
+
+    root: Root
+    session: Session
+    planner: Planner
+    runner: Runner
+    settings: RunSettings
+    listener: Listener
+    clock: Clock
+    position: Position
+    _committing: "Future[None] | None" = None
+    _lags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _lags_at_s: float = float("-inf")
+    _watermarks: Mapping[str, int | None] | None = None
+    """Those of the last epoch that ran; None before the first."""
+    _next_timer_ms: int | None = 0
+    """When a timer by processing time is due; 0 while nobody knows."""
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Run epochs until stopped, or until there is nothing more to do if that was asked for."""
+        with ThreadPoolExecutor(1, "penstock-commit") as committer:
+            try:
+                while not stopped() and self._step(committer):
+                    pass
+            finally:
+                self._settle()
+
+    def _step(self, committer: ThreadPoolExecutor) -> bool:
+        """One epoch, or a pause if there is nothing to do; False at the end."""
+        started_s = self.clock.monotonic()
+        plan = self.planner.plan(self.position)  # 1
+        if not self._is_worth_it(plan):
+            self._settle()
+            if self.settings.until == "caught-up":
+                return False
+            self.clock.sleep(self.settings.poll_s)
+            return True
+        draft, outcome, retries = self._tried(plan)  # 2
+        self._settle()  # 3
+        self.position = self.position.after(draft)
+        self._remember(plan, outcome.reports)
+        seconds = self.clock.monotonic() - started_s
+        done = EpochDone.of(plan, draft, outcome.reports, seconds, retries)
+        self._committing = committer.submit(self._commit, draft, done)  # 4
+        limit = self.settings.epochs_max
+        if limit is not None and plan.epoch >= limit:
+            return False
+        self.clock.sleep(max(0.0, self.settings.every_s - seconds))
+        return True
+
+    def _is_worth_it(self, plan: EpochPlan) -> bool:
+        """Whether there is something to read, or time has come far enough for something to fire."""
+        if plan.ranges:
+            return True
+        for operator in self.planner.topology.operators:
+            wrapped = operator.wrapped
+            follows_events = wrapped.has_timers("event") or wrapped.has_ageing()
+            now = plan.watermarks[operator.name]
+            before = None if self._watermarks is None else self._watermarks.get(operator.name)
+            if follows_events and now is not None and now != before:
+                return True
+            due_ms = self._next_timer_ms
+            if (
+                wrapped.has_timers("processing")
+                and due_ms is not None
+                and due_ms <= plan.planned_ms
+            ):
+                return True
+        return False
+
+    def _remember(self, plan: EpochPlan, reports: Sequence[Report]) -> None:
+        self._watermarks = plan.watermarks
+        moments = [r.next_timer_ms for r in reports if r.next_timer_ms is not None]
+        self._next_timer_ms = min(moments, default=None)
+
+    def _tried(self, plan: EpochPlan) -> tuple[Draft, Outcome, int]:
+        """The epoch, however many tries it takes; it gives up after as many as are allowed."""
+        for retries in range(self.settings.retries_max + 1):
+            self.session.tenure.check()
+            try:
+                return (*self._once(plan), retries)
+            except (Corrupt, Gone, Invalid):
+                raise
+            except Unavailable as failure:
+                if self._committing is not None and self._committing.done():
+                    self._settle()  # if the epoch before failed, that is the reason to give
+                if retries == self.settings.retries_max or not self.runner.is_alive():
+                    raise self._given_up(plan, retries + 1, failure) from failure
+                log.warning("epoch %d, try %d: %s", plan.epoch, retries + 1, failure)
+                self.listener.retried(plan.epoch, str(failure))
+                self.clock.sleep(self.settings.backoff_s * 2**retries)
+                if getattr(failure, "code", "") == "Misplaced":
+                    self.planner.may_be_direct = False
+                    plan = self.planner.shuffled(plan)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _once(self, plan: EpochPlan) -> tuple[Draft, Outcome]:
+        run = self.planner.run(plan, self.session.tenure.token)
+        outcome = self.runner.run(run)
+        worst = outcome.worst()
+        if worst is not None:
+            raise worst.error()
+        tables = self._indexes(plan)
+        return checked_draft(self.planner.topology, plan, run, outcome, tables), outcome
+
+    def _given_up(self, plan: EpochPlan, tries: int, failure: Unavailable) -> Unavailable:
+        if not self.runner.is_alive():
+            found = f"lost Spark during epoch {plan.epoch} ({failure.subject} {failure.found})"
+            advice = "start the job again; it goes on from the last committed epoch"
+            return Unavailable(f"job {self.session.tenure.job}", found, advice)
+        found = f"gave epoch {plan.epoch} up after {tries} tries: {failure.subject} {failure.found}"
+        return Unavailable(f"job {self.session.tenure.job}", found, failure.advice)
+
+    def _indexes(self, plan: EpochPlan) -> dict[str, TableIndex]:
+        """The index of each table, extended where it has fallen behind."""
+        found = dict(plan.position.tables)
+        upto = plan.position.epoch
+        for node in self.planner.topology.sinks:
+            index = found.get(node.name)
+            if upto - (0 if index is None else index.epoch) < INDEX_EVERY:
+                continue
+            attempt = Attempt(self.root.chance.unique())
+            files = plan.position.unlisted.get(node.name, ())
+            extending = extend_index(node.name, index, files, upto, plan.epoch, attempt)
+            found[node.name] = perform(extending, self.root.handlers)
+        return found
+
+    def _settle(self) -> None:
+        """Wait for the commit under way, and raise what became of it."""
+        committing, self._committing = self._committing, None
+        if committing is not None:
+            committing.result()
+
+    def _commit(self, draft: Draft, done: EpochDone) -> None:
+        started_s = self.clock.monotonic()
+        manifest = self.session.commit(draft)
+        commit_s = self.clock.monotonic() - started_s
+        self.listener.committed(done.with_commit(commit_s, self._lag(manifest)))
+        if manifest.epoch % self.settings.collect_every == 0:
+            self._collect(manifest)
+
+    def _lag(self, manifest: Manifest) -> Mapping[str, Mapping[str, int]]:
+        now_s = self.clock.monotonic()
+        if now_s - self._lags_at_s >= LAG_EVERY_S:
+            self._lags_at_s = now_s
+            try:
+                self._lags = {
+                    name: lag(node.source, manifest.sources[name].resume_at)
+                    for name, node in self.planner.topology.sources.items()
+                    if name in manifest.sources and not node.is_replay
+                }
+            except PenstockError as unknown:  # it is only for show
+                log.info("lag is unknown: %s", unknown)
+        return self._lags
+
+    def _collect(self, manifest: Manifest) -> None:
+        """Remove what is out of reach. What cannot be removed now can be the next time."""
+        needed = {
+            node.name: Epoch(manifest.tables[node.name].epoch + 1)
+            if node.name in manifest.tables
+            else Epoch(1)
+            for node in self.planner.topology.sinks
+        }
+        try:
+            done = self.session.collect(self.settings.retention, needed)
+            for table in manifest.tables:
+                perform(sweep_table(Chain(self.session.tenure), table), self.root.handlers)
+            log.info("collected %d objects, %d bytes", done.removed, done.removed_bytes)
+        except Unavailable as failure:
+            log.warning("not collected: %s", failure)
+
+
+def position_of(root: Root, newest: Manifest | None, generation: int) -> Position:
+    """Where the job stands by what the chain says."""
+    if newest is None:
+        return Position(epoch=Epoch(0), generation=generation)  # type: ignore[arg-type]
+    return Position(
+        epoch=newest.epoch,
+        generation=generation,  # type: ignore[arg-type]
+        sources=newest.sources,
+        lineages=root.lineages(),
+        tables=newest.tables,
+        unlisted=_unlisted(root, newest),
+        planned_ms=newest.planned_ms,
+    )
+
+
+def _unlisted(root: Root, newest: Manifest) -> dict[str, tuple[TableFile, ...]]:
+    """The files of each table that no index lists, oldest first."""
+    listed = {
+        name: newest.tables[name].epoch if name in newest.tables else 0 for name in newest.sinks
+    }
+    found: dict[str, list[TableFile]] = {name: [] for name in newest.sinks}
+    for manifest in root.history():
+        if manifest.epoch <= min(listed.values(), default=manifest.epoch):
+            break
+        for name, outputs in manifest.sinks.items():
+            if name in found and manifest.epoch > listed[name]:
+                found[name][:0] = [TableFile(epoch=manifest.epoch, output=o) for o in outputs]
+    return {name: tuple(files) for name, files in found.items()}

@@ -1,0 +1,131 @@
+"""Rows on their way to the partition of their key: hashed, parted, packed as Arrow streams.
+
+The hash is Spark's own, taken on whole columns, so it does not matter who takes it. Beside the
+user's columns a row takes along its key group, its offset and its times; where it comes from
+stands once in the head of the part.
+
+    _offset       where it stands in its source partition; of an operator's rows, a count
+    _event_time   when it happened, if anybody knows
+    _broker_time  when the log took it in
+    _group        its key group
+    _rank         operators only: rows set off by a timer come by its time, before all others
+    _source, _partition   where one part holds rows of several origins
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from penstock.errors import Invalid
+from penstock.runtime.topology import Feed, Topology
+from penstock.runtime.wire import Barrier, Kind, Part, RowsHead, encode
+from penstock.state.key_hash import key_groups
+
+__all__ = ["RANK_LAST", "Packer", "groups_of_rows", "partitions_of", "unpacked"]
+
+RANK_LAST = (1 << 62) - 1
+"""The rank of rows that no timer set off."""
+
+PART_ROWS_MAX = 1 << 20
+SPREAD_BITS = 12
+"""Rows without a key go to the same partition by so many at a time."""
+
+
+def groups_of_rows(
+    table: pa.Table, key: Sequence[str], groups: int, where: str
+) -> NDArray[np.uint16]:
+    """The key group of each row. Rows without a key are spread by where they stand."""
+    if not key:
+        offsets = np.asarray(table.column("_offset").to_numpy(), np.int64)
+        return ((offsets >> SPREAD_BITS) % groups).astype(np.uint16)
+    columns = []
+    for name in key:
+        if name not in table.column_names:
+            known = ", ".join(n for n in table.column_names if not n.startswith("_"))
+            raise Invalid(
+                where, f"is keyed by {name!r}, which its rows lack", f"use one of {known}"
+            )
+        columns.append(table.column(name))
+    return key_groups(columns, groups)
+
+
+def partitions_of(groups: NDArray[np.uint16], partitions: int, total: int) -> NDArray[np.int64]:
+    """The partition of each row, by its key group."""
+    return groups.astype(np.int64) * partitions // total
+
+
+@dataclass(slots=True)
+class Packer:
+    """Sends the rows of one task to one feed, and its barrier after them."""
+
+    topology: Topology
+    stage: int
+    feed_number: int
+    feed: Feed
+    run: str
+    sent: NDArray[np.int64]
+    """How many rows have gone to each partition."""
+
+    @classmethod
+    def to(cls, topology: Topology, stage: int, number: int, feed: Feed, run: str) -> "Packer":
+        """A packer that has sent nothing yet."""
+        sent = np.zeros(topology.partitions, np.int64)
+        return cls(topology, stage, number, feed, run, sent)
+
+    def pack(
+        self, table: pa.Table, source: str | None, partition: str, rank: tuple[int, int]
+    ) -> Iterator[Part]:
+        """The rows as parts, one for each partition that gets some."""
+        where = f"operator {self.topology.operator(self.stage).name!r}"
+        total = self.topology.groups
+        groups = groups_of_rows(table, self.feed.key, total, where)
+        table = table.append_column("_group", pa.array(groups))
+        head = encode(
+            RowsHead(feed=self.feed_number, source=source, partition=partition, rank=rank)
+        )
+        for to, piece in _parted(table, partitions_of(groups, self.topology.partitions, total)):
+            self.sent[to] += piece.num_rows
+            body = _stream(piece)
+            yield Part(to, self.stage, Kind.ROWS, head, piece.num_rows, body)
+
+    def barriers(self, task: int, tasks: int) -> Iterator[Part]:
+        """One barrier for each partition, also for those that got nothing."""
+        for to, rows in enumerate(self.sent.tolist()):
+            barrier = Barrier(
+                run=self.run, origin=self.feed.origin, task=task, tasks=tasks, rows=rows
+            )
+            yield Part(to, self.stage, Kind.BARRIER, encode(barrier))
+
+
+def _parted(table: pa.Table, to: NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each partition, in the order they stood in."""
+    if not len(to):
+        return
+    if to.min() == to.max():
+        yield int(to[0]), table
+        return
+    order = np.argsort(to.astype(np.uint16), kind="stable")
+    counts = np.bincount(to)
+    sorted_rows = table.take(pa.array(order))
+    start = 0
+    for partition, count in enumerate(counts.tolist()):
+        if count:
+            yield partition, sorted_rows.slice(start, count)
+            start += count
+
+
+def _stream(table: pa.Table) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=PART_ROWS_MAX)
+    return sink.getvalue()
+
+
+def unpacked(part: Part) -> pa.Table:
+    """The rows of a part."""
+    with pa.ipc.open_stream(part.body) as stream:
+        return stream.read_all()

@@ -1,0 +1,95 @@
+"""Where a job stands: what the chain says about it, as far as the next epoch needs to know.
+
+A position is a value. Each epoch gives the next one, whether its commit is confirmed yet or not;
+one that is given up is simply forgotten, and the job goes on from what HEAD says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.checkpoint.manifest import Draft, Manifest, SourceProgress, TableIndex
+from penstock.checkpoint.recovery import Lineage, PartitionName
+from penstock.errors import Invalid
+from penstock.ids import Epoch, Generation
+from penstock.runtime.topology import Topology
+from penstock.sinks.table_index import TableFile
+
+__all__ = ["Position", "check_same_job"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The state of a job after an epoch."""
+
+    epoch: Epoch
+    generation: Generation
+    sources: Mapping[str, SourceProgress] = field(default_factory=dict)
+    lineages: Mapping[PartitionName, Lineage] = field(default_factory=dict)
+    tables: Mapping[str, TableIndex] = field(default_factory=dict)
+    unlisted: Mapping[str, tuple[TableFile, ...]] = field(default_factory=dict)
+    """The files of each table that its index does not list yet."""
+    planned_ms: int = 0
+
+    def progress(self, source: str) -> SourceProgress:
+        """How far a source has been read."""
+        return self.sources.get(source, SourceProgress())
+
+    def lineage(self, name: PartitionName) -> Lineage:
+        """What a partition's state is made of."""
+        return self.lineages.get(name, Lineage((), ()))
+
+    def after(self, draft: Draft) -> "Position":
+        """The position once `draft` is committed as the next epoch."""
+        epoch = Epoch(self.epoch + 1)
+        lineages = dict(self.lineages)
+        for operator, partitions in draft.operators.items():
+            for partition, state in partitions.items():
+                name = (operator, partition)
+                lineages[name] = self.lineage(name).extended(epoch, state)
+        return replace(
+            self,
+            epoch=epoch,
+            sources=draft.sources,
+            lineages=lineages,
+            tables=draft.tables,
+            unlisted=_unlisted(self.unlisted, draft, epoch),
+            planned_ms=draft.planned_ms,
+        )
+
+
+def _unlisted(
+    before: Mapping[str, tuple[TableFile, ...]], draft: Draft, epoch: Epoch
+) -> dict[str, tuple[TableFile, ...]]:
+    found = {}
+    for table, outputs in draft.sinks.items():
+        index = draft.tables.get(table)
+        files = (*before.get(table, ()), *(TableFile(epoch=epoch, output=o) for o in outputs))
+        found[table] = tuple(f for f in files if index is None or f.epoch > index.epoch)
+    return found
+
+
+def check_same_job(topology: Topology, newest: Manifest | None, root: str) -> None:
+    """Raise if the root was written by a job of another shape, with what to do about it."""
+    if newest is None:
+        return
+    operators = {operator.name for operator in topology.operators if operator.wrapped.states}
+    for name, partitions in newest.operators.items():
+        if name not in operators:
+            found = f"holds the state of operator {name!r}, which the job has no more"
+            raise Invalid(root, found, "give the job a new root, or put the operator back")
+        if len(partitions) != topology.partitions:
+            raise Invalid(
+                root,
+                f"was written with {len(partitions)} partitions, and the job now has "
+                f"{topology.partitions}",
+                f"run it with partitions={len(partitions)}, or give it a new root and let it read "
+                "its sources again",
+            )
+    _check_names(root, "sink", set(newest.sinks), {node.name for node in topology.sinks})
+    _check_names(root, "source", set(newest.sources), set(topology.sources))
+
+
+def _check_names(root: str, what: str, before: set[str], now: set[str]) -> None:
+    for name in sorted(before - now):
+        found = f"knows a {what} {name!r}, which the job has no more"
+        raise Invalid(root, found, f"put the {what} back, or give the job a new root")

@@ -1,0 +1,159 @@
+"""Reading ranges of sources in a task, and sending the rows to the partitions of their keys."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from penstock.errors import Invalid, PenstockError
+from penstock.runtime.packing import Packer
+from penstock.runtime.processing import failure_part
+from penstock.runtime.topology import SourceNode, Topology
+from penstock.runtime.wire import (
+    DRIVER,
+    Kind,
+    Part,
+    Plan,
+    RangeRead,
+    Report,
+    WantedRange,
+    encode,
+)
+from penstock.runtime.workshop import Workshop
+from penstock.sources.protocol import META_NAME, TIME, Range
+
+__all__ = ["ROWS_META", "RangeReader", "read", "rows_schema"]
+
+CHUNK_ROWS = 1 << 19
+"""Rows are hashed and packed in pieces of about so many: fewer, larger parts cost less."""
+
+ROWS_META = pa.struct(
+    [
+        ("source", pa.string()),
+        ("partition", pa.string()),
+        ("offset", pa.int64()),
+        ("event_time", TIME),
+        ("broker_time", TIME),
+        ("ingest_time", TIME),
+    ]
+)
+"""What a transform sees of each row as `_meta`, and must keep."""
+
+
+def read(shop: Workshop, plan: Plan, number: int) -> Iterator[Part]:
+    """What one reading task sends: orders to pass on, rows, barriers, its report."""
+    task = plan.tasks[number]
+    topology = shop.topology
+    for stage, partition, orders in task.orders:
+        yield Part(partition, stage, Kind.ORDERS, encode(orders))
+    packers = {
+        (name, target.stage, feed_number): Packer.to(
+            topology, target.stage, feed_number, feed, plan.run
+        )
+        for name in topology.sources
+        if name not in topology.transformed
+        for target, feed_number, feed in topology.feeds_from(name)
+    }
+    reads = []
+    try:
+        for wanted in task.ranges:
+            if wanted.source in topology.transformed:
+                continue
+            reader = RangeReader(topology, wanted, plan.planned_ms)
+            for count, table in enumerate(reader.tables()):
+                for (name, _, _), packer in packers.items():
+                    if name == wanted.source:
+                        rank = (wanted.start, count)
+                        yield from packer.pack(table, name, wanted.partition, rank)
+            reads.append(reader.result())
+    except PenstockError as error:
+        yield failure_part(error, plan.run, 0, number)
+        return
+    for packer in packers.values():
+        yield from packer.barriers(number, len(plan.tasks))
+    report = Report(run=plan.run, stage=0, partition=number, reads=tuple(reads))
+    yield Part(0, DRIVER, Kind.REPORT, encode(report))
+
+
+@dataclass(slots=True)
+class RangeReader:
+    """One range, as tables of some size."""
+
+    topology: Topology
+    wanted: WantedRange
+    planned_ms: int
+    rows: int = 0
+    latest: Any = field(default=None)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, with what is known of each in columns of our own."""
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for batch in self._batches():
+            held.append(batch)
+            count += batch.num_rows
+            if count >= CHUNK_ROWS:
+                yield self._table(held)
+                held, count = [], 0
+        if held:
+            yield self._table(held)
+
+    def result(self) -> RangeRead:
+        """What the range turned out to hold."""
+        latest_ms = None if self.latest is None else self.latest // 1000
+        return RangeRead(wanted=self.wanted, rows=self.rows, latest_ms=latest_ms)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        node = self.topology.sources[self.wanted.source]
+        range_ = Range(start=self.wanted.start, stop=self.wanted.stop)
+        for batch in node.source.read(self.wanted.partition, range_, self.planned_ms):
+            if batch.num_rows:
+                yield batch
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        node = self.topology.sources[self.wanted.source]
+        whole = pa.Table.from_batches(batches)
+        offsets, times, broker = _meta(whole)
+        if node.event_time is not None:
+            times = _declared_times(node, whole)
+        found = pc.max(times.cast(pa.int64())).as_py()
+        if found is not None:
+            self.latest = found if self.latest is None else max(self.latest, found)
+        self.rows += whole.num_rows
+        table = whole.drop_columns([META_NAME])
+        for name, column in (
+            ("_offset", offsets),
+            ("_event_time", times),
+            ("_broker_time", broker),
+        ):
+            table = table.append_column(name, column)
+        return table
+
+
+def _meta(table: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
+    meta = table.column(META_NAME)
+    names = ("offset", "event_time", "broker_time")
+    chunks = [[chunk.field(name) for chunk in meta.chunks] for name in names]
+    kinds = (pa.int64(), TIME, TIME)
+    offset, event, broker = (
+        pa.chunked_array(each, type=kind) for each, kind in zip(chunks, kinds, strict=True)
+    )
+    return offset, event, broker
+
+
+def _declared_times(node: SourceNode, table: pa.Table) -> pa.ChunkedArray:
+    try:
+        return table.column(node.event_time).cast(TIME)
+    except pa.ArrowException as error:
+        raise Invalid(
+            f"source {node.name!r}, column {node.event_time!r}",
+            f"does not hold moments ({error})",
+            "choose a timestamp column as event_time",
+        ) from error
+
+
+def rows_schema(node: SourceNode) -> pa.Schema:
+    """The rows of a source as a transform sees them."""
+    return pa.schema([*node.schema, pa.field(META_NAME, ROWS_META)])
