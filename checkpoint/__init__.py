@@ -27,6 +27,7 @@ from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import perform, store_handlers
 from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
 from penstock.checkpoint.recovery import Lineage, recover
+from penstock.checkpoint.rewind import find_epoch
 from penstock.checkpoint.root import Lease, Root, Session
 from penstock.checkpoint.staging import stage
 from penstock.checkpoint.store import ObjectStore
@@ -58,6 +59,7 @@ __all__ = [
     "SourceProgress",
     "View",
     "collect",
+    "find_epoch",
     "lead",
     "open_store",
     "perform",

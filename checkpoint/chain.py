@@ -18,7 +18,7 @@ from penstock.checkpoint.manifest import Manifest, decode_manifest
 from penstock.effects import Get, Page, Steps, Wait
 from penstock.errors import Corrupt, Gone, Invalid, Unavailable
 from penstock.fencing import Seen, Tenure, read
-from penstock.ids import Epoch, Key
+from penstock.ids import Epoch, Generation, Key
 from penstock.points import Point
 
 __all__ = ["Chain", "headless", "is_listed"]
@@ -36,12 +36,16 @@ class Chain:
 
     def __init__(self, tenure: Tenure | None = None) -> None:
         self._tenure = tenure
+        self._generation: Generation | None = None
+        """The line of history this reader began with."""
 
     def head(self, at: Point) -> Steps[Seen[Head]]:
         """HEAD now. `Invalid` if there is none: then this is no root. `Corrupt` if there is
         history all the same."""
         seen = yield from _look_for_head(at)
         if seen is not None:
+            if self._generation is None:
+                self._generation = seen.document.generation
             return seen
         history = yield Page(at, "manifests/", "")
         if history:
@@ -74,6 +78,13 @@ class Chain:
             head = (yield from self.head(Point.RECOVER_HEAD)).document
             if self._tenure is not None and head.token > self._tenure.token:
                 raise self._tenure.fence(head.token, head.holder)
+            if self._generation is not None and head.generation != self._generation:
+                raise Gone(
+                    ref.key,
+                    f"belongs to generation {self._generation}, and HEAD is at generation "
+                    f"{head.generation} now: history was rewound",
+                    "look at HEAD again and go on from there",
+                )
             if needed_by < head.floor:
                 raise Gone(
                     ref.key,

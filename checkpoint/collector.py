@@ -156,6 +156,16 @@ def _walk(chain: Chain, oldest: Manifest, floor: Epoch, keys: set[Key]) -> Steps
         manifest = yield from chain.manifest(manifest.parent, floor, Point.COLLECT_MANIFEST)
     for lineage in walk.lineages().values():
         keys.update(ref.key for ref in lineage.refs())
+    yield from _keep_tail(chain, oldest, floor, keys)
+
+
+def _keep_tail(chain: Chain, manifest: Manifest, floor: Epoch, keys: set[Key]) -> Steps[None]:
+    """Keep the manifests that name files of a table which its index does not list yet: whoever
+    goes back to this epoch needs them."""
+    listed = min((index.epoch for index in manifest.tables.values()), default=None)
+    while listed is not None and manifest.parent is not None and manifest.epoch > listed + 1:
+        keys.add(manifest.parent.key)
+        manifest = yield from chain.manifest(manifest.parent, floor, Point.COLLECT_MANIFEST)
 
 
 def _sweep(

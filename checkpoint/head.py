@@ -57,6 +57,8 @@ class Head(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _tells_of_commit(self, change: Self, expected: Self) -> Landed:
         if change.recent[-1] in self.recent:
             return Landed.YES
+        if self.generation != change.generation:
+            return Landed.UNTOLD  # it may have landed and been rewound since
         # Our commit would stand right behind the one it was built on. If that one is still
         # remembered, so would ours be.
         complete = len(self.recent) < RECENT_MAX

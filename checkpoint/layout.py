@@ -6,7 +6,7 @@
     snapshots/<operator>/<partition>/<epoch>-<attempt>/<sha256>.sst
     outputs/<sink>/<epoch>/<partition>-<attempt>.arrow
     tables/<table>/<epoch>/<partition>-<attempt>.<arrow or parquet>
-    tables/<table>/<epoch>/index-<attempt>.json, page-<attempt>.json
+    tables/<table>/<epoch>/index-<attempt>.json, page-<number>-<attempt>.json
     pins/<name>/<mark>.json
     heartbeats/<token>.json
 

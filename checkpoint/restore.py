@@ -76,9 +76,14 @@ class Identity:
     generation: Generation
 
     def owns(self, marker: Marker) -> bool:
-        """Whether a database with that marker is this partition's."""
-        mine = (self.job, self.operator, self.partition, self.generation)
-        return mine == (marker.job, marker.operator, marker.partition, marker.generation)
+        """Whether a database with that marker is this partition's.
+
+        One of an earlier generation is as good: a rewind goes on from a version of that time, and
+        because attempts are unique its marker is on the lineage or it is not.
+        """
+        mine = (self.job, self.operator, self.partition)
+        is_mine = mine == (marker.job, marker.operator, marker.partition)
+        return is_mine and marker.generation <= self.generation
 
 
 @dataclass(slots=True)

@@ -23,11 +23,12 @@ from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
 from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
 from penstock.checkpoint.recovery import Lineage, PartitionName, recover
+from penstock.checkpoint.rewind import Target, rewind
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Wait
 from penstock.errors import Gone, Invalid, PenstockError
-from penstock.fencing import Tenure, heartbeats, release, stand_by
+from penstock.fencing import Tenure, heartbeats, is_led, release, stand_by
 from penstock.ids import Epoch, Holder, JobName
 from penstock.points import Point
 
@@ -121,11 +122,33 @@ class Root:
         waiting = stand_by(HEAD_REGISTER, self.clock, lease.length_s, lease.poll_every_s)
         perform(waiting, self.handlers)
 
+    def is_led(self, lease: Lease) -> Holder | None:
+        """Who leads and lives, or None. May take a lease, if a leader shows no sign of either."""
+        looking = is_led(HEAD_REGISTER, self.clock, lease.length_s, lease.poll_every_s, _is_gone)
+        return perform(looking, self.handlers)
+
     def lead(self, job: str, holder: str | None = None) -> "Session":
         """Take the root over, whoever led it, and lead. A unique ending is added to `holder`."""
-        name = Holder(f"{holder or _host_and_process()}-{self.chance.unique()[:12]}")
+        name = self.new_holder(holder)
         leader = perform(lead(JobName(job), name, self.clock, self.chance), self.handlers)
         return Session(self, leader)
+
+    def rewind(self, job: str, target: Target) -> Head:
+        """Go back to a retained or pinned epoch, whoever leads; the job goes on from there with
+        its next start."""
+        going = rewind(JobName(job), self.new_holder(), target, self.chance)
+        head = perform(going, self.handlers)
+        self.leave(head)
+        return head
+
+    def leave(self, head: Head) -> None:
+        """Tell the next leader that whoever made this HEAD is done. Best effort."""
+        with suppress(PenstockError):
+            perform(release(Tenure(head.job, head.token, head.holder)), self.handlers)
+
+    def new_holder(self, name: str | None = None) -> Holder:
+        """A name for a process that leads, with a unique ending."""
+        return Holder(f"{name or _host_and_process()}-{self.chance.unique()[:12]}")
 
 
 class Session:
@@ -198,3 +221,17 @@ class Session:
 def _host_and_process() -> str:
     """A name that a person can place."""
     return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _is_gone(holder: Holder) -> bool:
+    """Whether that was a process of this host which certainly is no more."""
+    host, _, ending = holder.rpartition("-")[0].rpartition("-")
+    if host != socket.gethostname() or not (ending.isascii() and ending.isdigit()):
+        return False
+    try:
+        os.kill(int(ending), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # somebody else's, or no number of a process
+        return False
+    return False

@@ -9,7 +9,7 @@ May import the lobby (`penstock.ids`, `errors`, `clock`, `effects`, `points`) an
 
 from penstock.fencing.heartbeat import Beat, heartbeat_key, heartbeats, release
 from penstock.fencing.register import Document, Landed, Led, Lost, Register, Seen, Won, read, swap
-from penstock.fencing.standby import Silence, stand_by
+from penstock.fencing.standby import Silence, is_led, stand_by
 from penstock.fencing.takeover import take_over
 from penstock.fencing.tenure import Tenure
 
@@ -26,6 +26,7 @@ __all__ = [
     "Won",
     "heartbeat_key",
     "heartbeats",
+    "is_led",
     "read",
     "release",
     "stand_by",

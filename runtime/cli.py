@@ -20,6 +20,8 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
 from penstock.runtime.answers import EXIT_FOUND, AsJson, or_exit, out, print_json
+from penstock.runtime.cli_history import checkpoints, restore, savepoint, status
+from penstock.runtime.cli_state import states
 from penstock.runtime.cli_topic import topics
 
 __all__ = ["app", "doctor", "fsck", "log", "main"]
@@ -28,10 +30,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Stateful stream jobs on Apache Spark: look at a job's root, see that it is sound, and "
-    "keep topics.",
+    help="Stateful stream jobs on Apache Spark: look at a job's root and its state, see that it is "
+    "sound, go back to an earlier epoch, and keep topics.",
 )
 app.add_typer(topics, name="topic")
+app.add_typer(states, name="state")
+for command in (checkpoints, savepoint, restore, status):
+    app.command()(command)
 
 RootUrl = Annotated[
     str, typer.Argument(help="A folder, file:///folder, s3://bucket/prefix or memory://name.")

@@ -174,7 +174,8 @@ class EpochLoop:
         upto = plan.position.epoch
         for node in self.planner.topology.sinks:
             index = found.get(node.name)
-            if upto - (0 if index is None else index.epoch) < INDEX_EVERY:
+            due = 1 if index is None else index.epoch + INDEX_EVERY  # the first one at once
+            if upto < due:
                 continue
             attempt = Attempt(self.root.chance.unique())
             files = plan.position.unlisted.get(node.name, ())

@@ -6,7 +6,7 @@ import pytest
 from penstock.checkpoint import HEAD_REGISTER, Head, lead
 from penstock.effects import Get, Put, Wait
 from penstock.errors import Unavailable
-from penstock.fencing import Silence, heartbeat_key, heartbeats, release, stand_by
+from penstock.fencing import Silence, heartbeat_key, heartbeats, is_led, release, stand_by
 from penstock.ids import Epoch, Holder, JobName, Token
 from tests.support.driving import CountingChance, Stage
 
@@ -155,3 +155,94 @@ def test_heartbeats_survive_a_store_that_is_out_of_reach() -> None:
 
     assert not leader.tenure.over
     assert leader.head == Head(job=JOB, token=Token(1), holder=Holder("one"), epoch=Epoch(0))
+
+
+def asked(stage: Stage, life: Any, is_gone: Any = lambda holder: False) -> Holder | None:
+    """Ask who leads, while somebody's life goes on."""
+    steps = is_led(HEAD_REGISTER, stage.clock, LEASE_S, 1.0, is_gone)
+    effect = next(steps)
+    try:
+        while True:
+            if isinstance(effect, Wait):
+                next(life)
+                stage.clock.sleep(effect.seconds)
+                effect = steps.send(None)
+            else:
+                effect = steps.send(stage.store.get(effect.key))
+    except StopIteration as end:
+        found: Holder | None = end.value
+        return found
+
+
+def test_a_leader_that_beats_is_named_as_soon_as_it_does() -> None:
+    """One sign of life is enough; nobody waits for the lease."""
+    stage = Stage()
+    _, life = beating(stage, beats=30)
+
+    assert asked(stage, life) == "one"
+    assert stage.clock.now_s == 1000.0 + 1
+
+
+def test_a_silent_leader_leads_no_more_after_a_lease() -> None:
+    """Until then nobody can tell it from one that is only slow."""
+    stage = Stage()
+    _, life = beating(stage, beats=0)
+
+    assert asked(stage, life) is None
+    assert stage.clock.now_s == 1000.0 + LEASE_S
+
+
+def test_nobody_leads_a_root_that_is_new_or_was_released() -> None:
+    """And nobody waits to hear so."""
+    stage = Stage()
+    assert asked(stage, iter(())) is None
+    leader, _ = beating(stage, beats=0)
+    stage.run(release(leader.tenure))
+
+    assert asked(stage, iter(())) is None
+    assert stage.clock.now_s == 1000.0
+
+
+def test_a_process_known_to_be_dead_is_not_waited_for() -> None:
+    """Whoever sits on the same host can see that it is gone."""
+    stage = Stage()
+    beating(stage, beats=0)
+    names: list[str] = []
+
+    def is_gone(holder: Holder) -> bool:
+        names.append(holder)
+        return True
+
+    assert asked(stage, iter(()), is_gone) is None
+    assert (names, stage.clock.now_s) == (["one"], 1000.0)
+
+
+def test_who_takes_over_meanwhile_is_the_one_that_leads() -> None:
+    """A new name in the register is a sign of life like any other."""
+    stage = Stage()
+    beating(stage, beats=0)
+
+    def takes_over() -> Generator[None, None, None]:
+        yield
+        stage.run(lead(JOB, Holder("two"), stage.clock, CountingChance()))
+        yield
+
+    assert asked(stage, takes_over()) == "two"
+
+
+def test_a_store_out_of_reach_does_not_mean_that_nobody_leads() -> None:
+    """What cannot be known is not reported as known, nor asked for ever."""
+    stage = Stage()
+    _, _ = beating(stage, beats=0)
+    answers = 2
+
+    def deaf(effect: object, perform_it: object) -> object:
+        nonlocal answers
+        answers -= 1
+        if answers < 0:
+            raise Unavailable("HEAD", "did not answer", "try again")
+        return perform_it()  # type: ignore[operator]
+
+    stage.interfere = deaf
+    with pytest.raises(Unavailable, match="did not answer"):
+        stage.run(is_led(HEAD_REGISTER, stage.clock, LEASE_S, 1.0, lambda holder: False))
