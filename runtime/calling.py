@@ -145,7 +145,7 @@ class Caller:
             key = grouped.keys[number]
             for row in range(grouped.starts[number], grouped.stops[number]):
                 rows = [int(grouped.order[row])] if self._quarantines else []
-                self._one(number, key, kind(row), rows)
+                self._one(row, key, kind(row), rows)
 
     def _one(self, number: int, key: Any, events: Any, rows: list[int]) -> None:
         """One call: its rows are taken, or it is undone, or it fails the epoch."""

@@ -20,7 +20,9 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
 from penstock.runtime.answers import EXIT_FOUND, AsJson, or_exit, out, print_json
+from penstock.runtime.cli_dead_letters import dead_letters
 from penstock.runtime.cli_history import checkpoints, restore, savepoint, status
+from penstock.runtime.cli_run import run
 from penstock.runtime.cli_state import states
 from penstock.runtime.cli_topic import topics
 
@@ -34,7 +36,9 @@ app = typer.Typer(
     "sound, go back to an earlier epoch, and keep topics.",
 )
 app.add_typer(topics, name="topic")
+app.command()(run)
 app.add_typer(states, name="state")
+app.add_typer(dead_letters, name="dead-letters")
 for command in (checkpoints, savepoint, restore, status):
     app.command()(command)
 

@@ -211,7 +211,9 @@ class _Builder:
             )
         self.through_spark.add(stream.origin)
         at = found_schema.get_field_index(META_NAME)
-        return found_schema.remove(at), transform
+        own = found_schema.remove(at)
+        _check_own(f"the transform of source {stream.origin!r}", own)
+        return own, transform
 
     def _with_meta(self, source: str) -> pa.Schema:
         from penstock.runtime.reading import rows_schema
@@ -231,10 +233,12 @@ def _composed(transforms: tuple[Transform, ...]) -> Transform:
 def _source(input_: Input) -> SourceNode:
     schema = input_.source.schema()
     where = f"source {input_.name!r}"
-    for column in schema.names:
-        if column.startswith("_"):
-            found = f"has a column {column!r}; a leading '_' is for Penstock's own"
-            raise Invalid(where, found, "rename it where it is written")
+    _check_own(where, schema)
+    if isinstance(input_.start, str) and input_.start not in ("earliest", "latest"):
+        found = f"cannot start at {input_.start!r}"
+        raise Invalid(
+            where, found, "use 'earliest', 'latest', a moment, or an offset per partition"
+        )
     if input_.event_time is not None:
         at = schema.get_field_index(input_.event_time)
         if at < 0:
@@ -252,6 +256,13 @@ def _source(input_: Input) -> SourceNode:
         idle_ms=input_.idle_ms,
         start=input_.start,
     )
+
+
+def _check_own(where: str, schema: pa.Schema) -> None:
+    for column in schema.names:
+        if column.startswith("_"):
+            found = f"has a column {column!r}, and a leading '_' is for Penstock's own"
+            raise Invalid(where, found, "give it another name")
 
 
 def _check_keys(operator: str, feeds: tuple[Feed, ...]) -> None:
@@ -284,6 +295,9 @@ def _with_plain_writes(described: Described) -> tuple[dict[str, Operator], list[
             sinks.append(written)
             continue
         name = f"{written.sink.name}.rows"
+        if name in operators or name in described.inputs:
+            found = f"needs the name {name!r} for itself, and something has it"
+            raise Invalid(f"sink {written.sink.name!r}", found, "rename that")
         operators[name] = Operator(_passing(name), ((written, ()),), "fail")
         sinks.append(Written(written.sink, name, MAIN, ()))
     return operators, sinks

@@ -6,6 +6,7 @@ output, column and value.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,17 @@ __all__ = [
 ]
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+
+_EXACT: list[tuple[Any, set[type]]] = [
+    (pa.types.is_string, {str, type(None)}),
+    (pa.types.is_integer, {int, type(None)}),
+    (pa.types.is_float64, {int, float, type(None)}),
+    (pa.types.is_boolean, {bool, type(None)}),
+    (pa.types.is_binary, {bytes, type(None)}),
+    (pa.types.is_date32, {date, type(None)}),
+    (lambda kind: kind == pa.timestamp("us", "UTC"), {datetime, type(None)}),
+]
+"""Columns, and the values that are quickly made one of: all that most functions emit."""
 
 
 @dataclass(slots=True)
@@ -70,17 +82,32 @@ def fitted_columns(where: str, rows: list[Any], schema: pa.Schema) -> pa.Table:
     width = len(schema)
     try:
         if all(map(width.__eq__, map(len, rows))):
-            columns = [
-                pa.array([row[column.name] for row in rows], column.type) for column in schema
-            ]
-            table = pa.table(columns, schema=schema)
-            if all(f.nullable or not c.null_count for f, c in zip(schema, columns, strict=True)):
-                return table
+            values = [[row[column.name] for row in rows] for column in schema]
+            if all(map(_is_exact, values, schema)):
+                return pa.table(values, schema=schema)
     except _UNFIT:
         pass
     for row in rows:
         check_is_row(where, row)
-    return fitted(where, rows, schema)
+        for column in schema.names:
+            if column not in row:
+                found = f"is missing in the row {str(dict(row))[:80]}"
+                raise Invalid(f"{where}, column {column!r}", found, "yield it, if only as None")
+    try:
+        return fitted(where, rows, schema)
+    except Invalid as error:
+        emits = ", ".join(f"{column.name} {column.type}" for column in schema)
+        advice = f"yield what it is declared to emit: {emits}"
+        raise Invalid(error.subject, error.found, advice) from error
+
+
+def _is_exact(values: list[Any], column: pa.Field) -> bool:
+    """Whether Arrow takes these values as they are or not at all. Of others it would take a part,
+    as of 1.5 in a column of whole numbers, so they are looked at one by one."""
+    kinds = set(map(type, values))
+    if type(None) in kinds and not column.nullable:
+        return False
+    return any(is_it(column.type) and kinds <= exact for is_it, exact in _EXACT)
 
 
 def check_is_row(where: str, row: Any) -> None:

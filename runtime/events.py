@@ -177,8 +177,9 @@ class Events:
     def __iter__(self) -> Iterator[Any]:
         return map(self._kind, range(self._start, self._stop))
 
-    def __getitem__(self, number: int) -> Any:
-        return self._kind(range(self._start, self._stop)[number])
+    def __getitem__(self, number: int | slice) -> Any:
+        rows = range(self._start, self._stop)[number]
+        return self._kind(rows) if isinstance(rows, int) else list(map(self._kind, rows))
 
     def column(self, name: str) -> Any:
         """A column as a numpy array: best where a key has many events."""

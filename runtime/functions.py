@@ -32,6 +32,10 @@ MAIN = ""
 """The name of the output that `yield {…}` goes to."""
 
 
+_ROLES = ("key", "events", "moment")
+"""What the parameters that are no state are called among `Wrapped.parameters`."""
+
+
 class Form(StrEnum):
     """How a function is called."""
 
@@ -162,6 +166,13 @@ def _body(function: Callable[..., Any], where: str) -> Callable[..., Any]:
     process = getattr(function, "process", None)
     if process is None:
         raise Invalid(where, "is a class without a method `process`", "add one, or wrap a function")
+    for name, asked in inspect.signature(function).parameters.items():
+        if asked.default is asked.empty and asked.kind not in (
+            asked.VAR_KEYWORD,
+            asked.VAR_POSITIONAL,
+        ):
+            found = f"is a class that cannot be made without {name!r}"
+            raise Invalid(where, found, "give it a default")
     return process  # type: ignore[no-any-return]
 
 
@@ -179,6 +190,9 @@ def _check_generator(where: str, body: Callable[..., Any], outputs: Mapping[str,
 
 def _check_states(where: str, states: list[StateSpec], form: Form) -> None:
     for spec in states:
+        if spec.name in _ROLES:
+            found = "has a name that stands for something else"
+            raise Invalid(f"{where}, state {spec.name!r}", found, "call it something else")
         fits = (spec.kind == "columns") == (form is Form.PER_PARTITION)
         if not fits:
             wanted = "Columns" if form is Form.PER_PARTITION else "Value, List, Map or Timer"

@@ -48,8 +48,7 @@ def group_by_key(
     base: NDArray[np.int64] | None,
 ) -> Grouped:
     """Group rows by the key in `columns`, which has no nulls. `base` is their order before."""
-    keys, codes = _codes(columns)
-    encoded = encode_keys(keys)
+    keys, codes, encoded = _merged(*_codes(columns))
     groups_of_keys = np.zeros(len(keys), np.uint16)
     groups_of_keys[codes] = groups
     sequence = _sequence(keys, encoded, groups_of_keys)
@@ -81,6 +80,20 @@ def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Any], NDArray[np.in
     rows = zip(*(python_values(column) for column in columns), strict=True)
     codes = [known.setdefault(key, len(known)) for key in rows]
     return list(known), np.array(codes, np.int64)
+
+
+def _merged(
+    keys: list[Any], codes: NDArray[np.int64]
+) -> tuple[list[Any], NDArray[np.int64], list[bytes]]:
+    """The same with their bytes, which tell what one key is: both zeros are, for instance."""
+    encoded = encode_keys(keys)
+    first = {key: at for at, key in reversed(list(enumerate(encoded)))}
+    if len(first) == len(keys):
+        return keys, codes, encoded
+    chosen = sorted(first.values())
+    place = {encoded[at]: number for number, at in enumerate(chosen)}
+    moved = np.array([place[key] for key in encoded], np.int64)
+    return [keys[at] for at in chosen], moved[codes], [encoded[at] for at in chosen]
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:

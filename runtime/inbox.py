@@ -84,8 +84,8 @@ class Inbox:
         for barrier in self.barriers:
             if barrier.run != orders.run:
                 raise _misaligned(where, f"got a barrier of {barrier.origin!r} of another run")
-        for origin, tasks in orders.origins.items():
-            came = sorted(b.task for b in self.barriers if b.origin == origin)
+        for feed, (origin, tasks) in enumerate(orders.origins):
+            came = sorted(b.task for b in self.barriers if b.feed == feed)
             if (tasks and came != list(range(tasks))) or len(set(came)) != len(came):
                 found = f"got barriers of tasks {came} of {origin!r}, where there are {tasks}"
                 raise _misaligned(where, found)
@@ -118,7 +118,7 @@ def gather(
     # A user's column that one feed has and another lacks is null there.
     whole = pa.concat_tables([operator.schema.empty_table(), *tables], promote_options="default")
     empty = np.empty(0, np.int64)
-    return Gathered(
+    gathered = Gathered(
         whole,
         keys,
         _numbers(whole, "_group", np.uint16) if tables else empty.astype(np.uint16),
@@ -126,10 +126,29 @@ def gather(
         _ranks(whole),
         Origins(names, slots, _meta(whole), planned_ms),
     )
+    if all(head.source is not None for head, _ in ordered):
+        return gathered
+    feeds = np.repeat([head.feed for head, _ in ordered], [table.num_rows for table in tables])
+    return gathered.taken(_log_order(gathered.origins, feeds))
+
+
+def _log_order(origins: Origins, feeds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order of rows that came through a transform, which Spark may have moved between tasks.
+    Rows that it made of one event stay as they came."""
+    places = sorted(range(len(origins.names)), key=lambda slot: _name(*origins.names[slot]))
+    rank = np.empty(len(places), np.int64)
+    rank[places] = np.arange(len(places))
+    offsets = origins.meta.column("offset").to_numpy()
+    return np.lexsort((offsets, rank[origins.slots], feeds))
+
+
+def _name(source: str, partition: str) -> tuple[Any, ...]:
+    """Partitions that are numbers stand in the order of the numbers."""
+    return (source, len(partition), partition)
 
 
 def _place(head: RowsHead) -> tuple[Any, ...]:
-    return (head.feed, head.source or "", len(head.partition), head.partition, head.rank)
+    return (head.feed, *_name(head.source or "", head.partition), head.rank)
 
 
 def _keys(

@@ -79,8 +79,8 @@ class Job:
             name=found,
             source=source,
             event_time=event_time,
-            delay_ms=0 if delay == "0 s" else ttl(delay).length_ms,
-            idle_ms=None if idle is None else ttl(idle).length_ms,
+            delay_ms=0 if delay == "0 s" else _length_ms(found, "delay", delay),
+            idle_ms=None if idle is None else _length_ms(found, "idle", idle),
             start=start,
         )
         self.described.add_input(input_)
@@ -103,10 +103,16 @@ class Job:
         settings: "RunSettings | None" = None,
     ) -> "Ran":
         """Run until stopped, or until everything that is there is processed ('caught-up')."""
-        from penstock.runtime.run import RunSettings, run_job
+        from rich.console import Console
 
-        chosen = settings or RunSettings()
-        return run_job(self, root, chosen.with_options(until=until, master=master, require=require))
+        from penstock.runtime.run import RunSettings, run_job
+        from penstock.runtime.view import view_on
+
+        chosen = (settings or RunSettings()).with_options(
+            until=until, master=master, require=require
+        )
+        with view_on(Console(stderr=True)) as view:
+            return run_job(self, root, chosen, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,20 @@ def merge(*streams: Keyed) -> Keyed:
     """Several keyed streams into one function: `ps.merge(a.key_by("user"), b.key_by("uid"))`."""
     if not streams:
         raise Invalid("merge", "was given no stream", "give it two or more")
-    return Keyed(streams[0].job, tuple(part for stream in streams for part in stream.parts))
+    job = streams[0].job
+    for stream in streams:
+        if stream.job is not job:
+            found = f"was given streams of the jobs {job.name!r} and {stream.job.name!r}"
+            raise Invalid("merge", found, "read both sources in one job")
+    return Keyed(job, tuple(part for stream in streams for part in stream.parts))
+
+
+def _length_ms(source: str, what: str, length: str) -> int:
+    try:
+        return ttl(length).length_ms
+    except Invalid as error:
+        found = f"has {what}={length!r}, which {error.found}"
+        raise Invalid(f"source {source!r}", found, "write '90 s' or '1 day'") from error
 
 
 def _name_of(source: Source) -> str:

@@ -107,7 +107,7 @@ class EpochLoop:
 
     def _is_worth_it(self, plan: EpochPlan) -> bool:
         """Whether there is something to read, or time has come far enough for something to fire."""
-        if plan.ranges:
+        if plan.ranges or self._begins_late(plan):
             return True
         for operator in self.planner.topology.operators:
             wrapped = operator.wrapped
@@ -124,6 +124,14 @@ class EpochLoop:
             ):
                 return True
         return False
+
+    def _begins_late(self, plan: EpochPlan) -> bool:
+        """Whether a source begins elsewhere than at its first event: where that is must be
+        written down, or the next look would find its end further on and what came since lost."""
+        sources = self.planner.topology.sources
+        return any(
+            offsets and sources[name].start != "earliest" for name, offsets in plan.starts.items()
+        )
 
     def _remember(self, plan: EpochPlan, reports: Sequence[Report]) -> None:
         self._watermarks = plan.watermarks
@@ -165,8 +173,10 @@ class EpochLoop:
             found = f"lost Spark during epoch {plan.epoch} ({failure.subject} {failure.found})"
             advice = "start the job again; it goes on from the last committed epoch"
             return Unavailable(f"job {self.session.tenure.job}", found, advice)
-        found = f"gave epoch {plan.epoch} up after {tries} tries: {failure.subject} {failure.found}"
-        return Unavailable(f"job {self.session.tenure.job}", found, failure.advice)
+        why = f"the last time {failure.subject} {failure.found}"
+        found = f"gave epoch {plan.epoch} up after {tries} tries ({why})"
+        advice = "mend that and start the job again; it goes on from the last committed epoch"
+        return Unavailable(f"job {self.session.tenure.job}", found, advice)
 
     def _indexes(self, plan: EpochPlan) -> dict[str, TableIndex]:
         """The index of each table, extended where it has fallen behind."""

@@ -96,7 +96,12 @@ class Packer:
         """One barrier for each partition, also for those that got nothing."""
         for to, rows in enumerate(self.sent.tolist()):
             barrier = Barrier(
-                run=self.run, origin=self.feed.origin, task=task, tasks=tasks, rows=rows
+                run=self.run,
+                feed=self.feed_number,
+                origin=self.feed.origin,
+                task=task,
+                tasks=tasks,
+                rows=rows,
             )
             yield Part(to, self.stage, Kind.BARRIER, encode(barrier))
 

@@ -66,7 +66,7 @@ class Planner:
         """The next epoch. One without ranges has nothing to read."""
         planned_ms = max(round(self.clock.wall() * 1000), position.planned_ms + 1)
         watermarks = {
-            operator.name: operator_watermark(self.topology, operator, position.sources)
+            operator.name: operator_watermark(self.topology, operator, position.sources, planned_ms)
             for operator in self.topology.operators
         }
         starts = {
@@ -121,9 +121,10 @@ class Planner:
         if len(busy) > 1 and self.limits.records and sum(busy.values()) > self.limits.records:
             shares = share_rows(busy, Limits(records=self.limits.records), {})
             for name in busy:
-                share = replace(self.limits, records=max(1, shares.get(name, 1)))
-                node = self.topology.sources[name]
-                wanted[name] = node.source.plan(resume[name], share)
+                share = replace(self.limits, records=shares.get(name, 0))
+                source = self.topology.sources[name].source
+                # A source that gets nothing now is the furthest behind before long.
+                wanted[name] = source.plan(resume[name], share) if share.records else {}
         return {name: each for name, each in wanted.items() if each}
 
     def _is_direct(self) -> bool:
@@ -206,17 +207,19 @@ class Planner:
             origins=self._origins(plan, operator, run[2]),
         )
 
-    def _origins(self, plan: EpochPlan, operator: OperatorNode, tasks: int) -> dict[str, int]:
+    def _origins(
+        self, plan: EpochPlan, operator: OperatorNode, tasks: int
+    ) -> tuple[tuple[str, int], ...]:
         """Who must send barriers. In a direct epoch the first operator's rows do not travel."""
-        found = {}
+        found = []
         for feed in operator.feeds:
             if feed.origin not in self.topology.sources:
-                found[feed.origin] = self.topology.partitions
+                found.append((feed.origin, self.topology.partitions))
             elif feed.origin in self.topology.transformed or (plan.direct and operator.stage == 1):
-                found[feed.origin] = 0
+                found.append((feed.origin, 0))
             else:
-                found[feed.origin] = tasks
-        return found
+                found.append((feed.origin, tasks))
+        return tuple(found)
 
 
 def _offsets(ranges: Mapping[str, Range]) -> int:

@@ -178,12 +178,13 @@ def _call_by_key(
     caller.fire_timers()
     caller.process(grouped, columns)
     work.fired_ms = caller.fired_ms
+    per_event = operator.wrapped.form is Form.PER_EVENT
     work.provenance = Provenance.of(
         work.orders.epoch,
         partition,
         gathered.origins,
         grouped.order,
-        np.array(grouped.stops, np.int64),
+        np.arange(1, len(grouped.order) + 1) if per_event else np.array(grouped.stops, np.int64),
         gathered.times_us,
     )
     work.made = {
@@ -242,6 +243,7 @@ def _call_once(
 ) -> None:
     work, space, moment = context
     base = _base_order(shop, gathered)
+    gathered, base, _ = _without_null_keys(operator, gathered, base)
     gathered = gathered if base is None else gathered.taken(base)
     visible = gathered.table.select(operator.schema.names)
     batch = Batch(visible, operator.key, gathered.groups)

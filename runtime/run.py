@@ -67,6 +67,7 @@ def run_job(
             )
             position = position_of(root, session.manifest, session.head.generation)
             loop = EpochLoop(root, session, planner, runner, settings, ran, root.clock, position)
+            ran.started(topology, f"{without_secrets(url)}, {settings.master}")
             loop.run(stopped)  # 5
     finally:
         spark.stop()

@@ -9,6 +9,7 @@ from penstock.checkpoint.manifest import Draft
 from penstock.checkpoint.restore import Way
 from penstock.ids import Epoch
 from penstock.runtime.planning import EpochPlan
+from penstock.runtime.topology import Topology
 from penstock.runtime.wire import Report
 
 __all__ = ["EpochDone", "Listener", "Ran", "Silent"]
@@ -76,6 +77,9 @@ class EpochDone:
 class Listener(Protocol):
     """Promise: returns soon, and never raises."""
 
+    def started(self, topology: Topology, where: str) -> None:
+        """A job leads its root and begins."""
+
     def committed(self, done: EpochDone) -> None:
         """An epoch has become real."""
 
@@ -85,6 +89,9 @@ class Listener(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def started(self, topology: Topology, where: str) -> None:
+        """Nothing."""
 
     def committed(self, done: EpochDone) -> None:
         """Nothing."""
@@ -106,6 +113,10 @@ class Ran:
     retries: int = 0
     seconds: float = 0.0
     restores: Counter[str] = field(default_factory=Counter)
+
+    def started(self, topology: Topology, where: str) -> None:
+        """Pass it on."""
+        self.then.started(topology, where)
 
     def committed(self, done: EpochDone) -> None:
         """Count an epoch, and pass it on."""

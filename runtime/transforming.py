@@ -116,6 +116,6 @@ def read_reports(shop: Workshop, topology: Topology, plan: Plan) -> list[Report 
             if body is None:
                 raise Unavailable(key, "was not left by its task", "the epoch is tried again")
             found.append(
-                decode(body, Failure) if b'"subject"' in body[:400] else decode(body, Report)
+                decode(body, Failure) if b'"subject":' in body[:400] else decode(body, Report)
             )
     return found

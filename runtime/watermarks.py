@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from penstock.checkpoint.manifest import Range, SourceProgress
 from penstock.runtime.topology import OperatorNode, SourceNode, Topology
 
-__all__ = ["advanced", "operator_watermark"]
+__all__ = ["advanced", "operator_watermark", "source_watermark"]
 
 
 def advanced(
@@ -30,15 +30,23 @@ def advanced(
     seen = dict(before.seen_ms)
     for partition, moment in latest_ms.items():
         seen[partition] = max(moment, seen.get(partition, moment))
+    # What the operators were told in this epoch does not fall, even if a partition that was
+    # idle by then has come back in it.
+    told = source_watermark(node, before, planned_ms)
     active = {partition: before.active_ms.get(partition, planned_ms) for partition in resume_at}
     active.update(dict.fromkeys(ranges, planned_ms))
     return SourceProgress(
         ranges=dict(ranges),
         resume_at=resume_at,
-        watermark_ms=_watermark(node, before.watermark_ms, seen, active, planned_ms),
+        watermark_ms=_watermark(node, told, seen, active, planned_ms),
         seen_ms=seen,
         active_ms=active,
     )
+
+
+def source_watermark(node: SourceNode, progress: SourceProgress, at_ms: int) -> int | None:
+    """A source's watermark at some moment: partitions may have become idle since its last epoch."""
+    return _watermark(node, progress.watermark_ms, progress.seen_ms, progress.active_ms, at_ms)
 
 
 def _watermark(
@@ -61,7 +69,7 @@ def _watermark(
 
 
 def operator_watermark(
-    topology: Topology, operator: OperatorNode, sources: Mapping[str, SourceProgress]
+    topology: Topology, operator: OperatorNode, sources: Mapping[str, SourceProgress], at_ms: int
 ) -> int | None:
     """The least watermark of the sources that lead to an operator; None while one has none.
 
@@ -69,7 +77,7 @@ def operator_watermark(
     """
     names: Iterable[str] = topology.sources_of(operator)
     marks = [
-        sources.get(name, SourceProgress()).watermark_ms
+        source_watermark(topology.sources[name], sources.get(name, SourceProgress()), at_ms)
         for name in names
         if not topology.sources[name].is_replay
     ]

@@ -111,6 +111,8 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True):
     """One upstream task has sent this partition everything it has."""
 
     run: str
+    feed: int
+    """Which of the operator's feeds it is of."""
     origin: str
     task: int
     tasks: int
@@ -133,8 +135,9 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     deltas: tuple[tuple[Epoch, Delta], ...]
     files_at: tuple[Epoch, Attempt] | None
     cuts_snapshot: bool
-    origins: dict[str, int]
-    """Which tasks must send it a barrier: origin and how many; 0 if nobody can know."""
+    origins: tuple[tuple[str, int], ...]
+    """For each feed, where it comes from and how many tasks must send a barrier; 0 if nobody can
+    know."""
 
     @property
     def lineage(self) -> Lineage:
