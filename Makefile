@@ -7,7 +7,7 @@ SEEDS  ?= 50000
 LOG_SEEDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test demo java sim sim-log crashpoints mutants storm storm-log bench-commit bench-state bench-log torture clean lock
+.PHONY: help setup lint test demo leaders java sim sim-log crashpoints mutants storm storm-log bench bench-commit bench-state bench-log torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,7 +33,10 @@ lint: $(READY)  ## ruff and mypy --strict
 test: $(READY) java  ## Every test, and the built wheel in a clean environment
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-demo: $(READY)  ## Three leaders, one root: what the core promises, in seconds
+demo: $(READY) java  ## A job that loses an executor, its state and its driver, and no event
+	$(BIN)/python examples/demo.py
+
+leaders: $(READY)  ## Three leaders, one root: what the core promises, in seconds
 	$(BIN)/python examples/three_leaders.py
 
 sim: $(READY)  ## Simulate SEEDS schedules (default 50000), or tell the story of SEED
@@ -61,6 +64,10 @@ storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each k
 
 storm-log: $(READY)  ## Eight producers, five million rows, kills and zombies
 	PENSTOCK_LOG_ROWS=5000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
+
+bench: $(READY) java  ## The runtime against Spark's own streaming, with a plot; about 25 minutes
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.w1
 
 bench-commit: $(READY)  ## Commits per second, and restarts after a long life
 	$(BIN)/python -m benchmarks.commit

@@ -24,6 +24,10 @@ from penstock.state.workspace import Workspace
 
 __all__ = ["Caller", "DeadLetters", "UserError", "call_vectorised"]
 
+ROUNDS_MAX = 1_000
+"""How often timers may set timers that are due already, in one epoch; the rest waits for the next:
+a function that always sets one in the past must not hold its job up for ever."""
+
 PREFETCH_KEYS = 50_000
 """State is fetched for so many keys at a time."""
 
@@ -76,12 +80,20 @@ class Caller:
         self._plain = set(self.emitted) == {MAIN} and not self._quarantines
 
     def fire_timers(self) -> None:
-        """Call for every timer that is due."""
+        """Call for every timer that is due; then for those that these calls have set and that
+        are due already, so that what is done every minute catches up with an hour."""
         if not any(spec.kind == "timer" for spec in self._operator.wrapped.states):
             return
         columns = Columns(self._gathered.table.slice(0, 0), None, self._gathered.origins)
         nothing = Events(columns, event_type(columns), 0, 0)
         none = None if self._operator.wrapped.form is Form.PER_EVENT else nothing
+        for _ in range(ROUNDS_MAX):
+            before = len(self.fired_ms)
+            self._fire(none)
+            if len(self.fired_ms) == before:
+                return
+
+    def _fire(self, none: Events | None) -> None:
         for due in self._space.due():
             self.fired_ms.append(due.at_ms)
             timer = self._space.states[due.state]

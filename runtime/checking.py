@@ -120,7 +120,7 @@ def _check_rows(
                 for partition in range(topology.partitions)
             )
             if feeds and sent != came:
-                found = f"lost rows of {source!r}: {came} of {sent} came to {operator.name!r}"
+                found = f"brought {came} rows of {source!r} to {operator.name!r}, of {sent} sent"
                 raise _failed(plan, found)
 
 

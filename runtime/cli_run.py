@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from penstock.checkpoint.root import Lease
 from penstock.errors import Fenced, Invalid, PenstockError
 from penstock.runtime.answers import EXIT_ERROR, AsJson, err, out, print_json
 from penstock.runtime.loading import load_job
@@ -32,6 +33,9 @@ def run(  # noqa: PLR0913, PLR0917 - options of a command, by name
     job: Annotated[str, typer.Option(help="Which job, if the file has several.")] = "",
     records: Annotated[int, typer.Option(min=1, help="Of an epoch, at most.")] = EPOCH_RECORDS,
     every: Annotated[float, typer.Option(min=0, help="Seconds between epochs, at least.")] = 0.0,
+    lease: Annotated[
+        float, typer.Option(min=0.5, help="Seconds of silence after which a leader is given up.")
+    ] = 15.0,
     standby: Annotated[bool, typer.Option(help="Wait while another process leads.")] = False,
     state_dir: Annotated[str, typer.Option(help="Where hosts keep state.")] = "",
     py_files: Annotated[str, typer.Option(help="Wheels and files for executors, by comma.")] = "",
@@ -45,6 +49,7 @@ def run(  # noqa: PLR0913, PLR0917 - options of a command, by name
         settings = RunSettings(
             limits=Limits(records=records, size_bytes=EPOCH_BYTES),
             every_s=every,
+            lease=Lease(length_s=lease, beat_every_s=lease / 5, poll_every_s=lease / 15),
             standby=standby,
             state_folder=state_dir or None,
             spark=spark,

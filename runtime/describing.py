@@ -99,7 +99,7 @@ class Described:
             found = f"has the policy {on_error!r}"
             raise Invalid(f"operator {found_name!r}", found, "use 'fail' or 'quarantine'")
         if on_error == "quarantine" and wrapped.form is Form.PER_PARTITION:
-            found = "is vectorised and quarantines: no one event can be blamed"
+            found = "is vectorised and quarantines, and no one event can be blamed"
             raise Invalid(f"operator {found_name!r}", found, "use on_error='fail'")
         self.operators[found_name] = Operator(replace(wrapped, name=found_name), parts, on_error)
         return found_name

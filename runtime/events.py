@@ -61,7 +61,7 @@ class Columns:
     def arrow(self, name: str) -> pa.ChunkedArray:
         """A column as Arrow has it."""
         if name not in self.table.column_names:
-            found = f"has no column {name!r}"
+            found = f"have no column {name!r}"
             raise Invalid("the events", found, f"use one of {', '.join(self.names)}")
         column = self.table.column(name)
         return column if self.order is None else column.take(pa.array(self.order))

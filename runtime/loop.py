@@ -72,6 +72,8 @@ class EpochLoop:
     """Those of the last epoch that ran; None before the first."""
     _next_timer_ms: int | None = 0
     """When a timer by processing time is due; 0 while nobody knows."""
+    _changed: frozenset[int] = frozenset()
+    """The stages whose state the last epoch changed: it may have set timers that are due by now."""
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run epochs until stopped, or until there is nothing more to do if that was asked for."""
@@ -114,7 +116,8 @@ class EpochLoop:
             follows_events = wrapped.has_timers("event") or wrapped.has_ageing()
             now = plan.watermarks[operator.name]
             before = None if self._watermarks is None else self._watermarks.get(operator.name)
-            if follows_events and now is not None and now != before:
+            may_be_due = wrapped.has_timers("event") and operator.stage in self._changed
+            if follows_events and now is not None and (now != before or may_be_due):
                 return True
             due_ms = self._next_timer_ms
             if (
@@ -137,6 +140,7 @@ class EpochLoop:
         self._watermarks = plan.watermarks
         moments = [r.next_timer_ms for r in reports if r.next_timer_ms is not None]
         self._next_timer_ms = min(moments, default=None)
+        self._changed = frozenset(r.stage for r in reports if r.delta is not None)
 
     def _tried(self, plan: EpochPlan) -> tuple[Draft, Outcome, int]:
         """The epoch, however many tries it takes; it gives up after as many as are allowed."""

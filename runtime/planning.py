@@ -121,10 +121,10 @@ class Planner:
         if len(busy) > 1 and self.limits.records and sum(busy.values()) > self.limits.records:
             shares = share_rows(busy, Limits(records=self.limits.records), {})
             for name in busy:
-                share = replace(self.limits, records=shares.get(name, 0))
-                source = self.topology.sources[name].source
-                # A source that gets nothing now is the furthest behind before long.
-                wanted[name] = source.plan(resume[name], share) if share.records else {}
+                # At least one row of each, however low the limit: no source waits for ever.
+                share = replace(self.limits, records=max(1, shares.get(name, 1)))
+                node = self.topology.sources[name]
+                wanted[name] = node.source.plan(resume[name], share)
         return {name: each for name, each in wanted.items() if each}
 
     def _is_direct(self) -> bool:

@@ -91,5 +91,9 @@ def check_same_job(topology: Topology, newest: Manifest | None, root: str) -> No
 
 def _check_names(root: str, what: str, before: set[str], now: set[str]) -> None:
     for name in sorted(before - now):
+        operator = name.removesuffix(".replays").removesuffix(".dead-letters")
+        if operator != name:
+            found = f"has dead letters of operator {operator!r}, which quarantines no more"
+            raise Invalid(root, found, "process it with on_error='quarantine', or use a new root")
         found = f"knows a {what} {name!r}, which the job has no more"
         raise Invalid(root, found, f"put the {what} back, or give the job a new root")

@@ -13,6 +13,7 @@ Spark's own output goes to a log file.
 """
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -56,6 +57,7 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 CONNECT_S = 5.0
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\d+,\d+,(\d+)\]")
 
 
 def spark_log_path() -> Path:
@@ -80,7 +82,7 @@ def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSessi
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     log = spark_log_path()
-    settings = {**_DEFAULTS, **_quiet(log), **options, **INSISTED}
+    settings = {**_DEFAULTS, **_executor_memory(master), **_quiet(log), **options, **INSISTED}
     builder: Any = SparkSession.builder.master(master).appName(f"penstock {job}")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -128,6 +130,12 @@ def _check_master(master: str) -> None:
     raise Unavailable(f"Spark master {master}", "does not answer", "start it, or check its address")
 
 
+def _executor_memory(master: str) -> dict[str, str]:
+    """Executors of a local cluster that fit its workers: Spark's default may not."""
+    found = _LOCAL_CLUSTER.fullmatch(master.replace(" ", ""))
+    return {} if found is None else {"spark.executor.memory": f"{found[1]}m"}
+
+
 def _quiet(log: Path) -> dict[str, str]:
     settings = log.with_suffix(".log4j2.properties")
     settings.write_text(_LOG4J.format(path=log))
@@ -151,8 +159,9 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 
 
 def _not_started(master: str, log: Path, error: Exception) -> Unavailable:
-    why = str(error).strip().splitlines()
-    last = why[0][:300] if why else type(error).__name__
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    telling = [line for line in lines if not line.startswith("An error occurred while calling")]
+    last = (telling or lines or [type(error).__name__])[0][:300]
     return Unavailable(
         f"Spark on {master}", f"could not be started ({last})", f"look at {log} for its own words"
     )

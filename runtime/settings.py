@@ -60,8 +60,10 @@ class RunSettings:
             raise Invalid(f"until={self.until!r}", "is unknown", "use 'caught-up', or leave it out")
         if self.require is not None:
             parse_guarantee(self.require)
-        if self.retries_max < 0 or self.collect_every < 1:
-            raise Invalid("the run settings", "have a negative number", "correct them")
+        for name, least in (("retries_max", 0), ("collect_every", 1)):
+            if getattr(self, name) < least:
+                found = f"{name}={getattr(self, name)}"
+                raise Invalid(found, "is too small", f"use {least} or more")
 
     def with_options(
         self, *, until: str | None = None, master: str | None = None, require: str | None = None
