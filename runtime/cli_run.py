@@ -45,13 +45,14 @@ def run(  # noqa: PLR0913, PLR0917 - options of a command, by name
     """Run a job until it is stopped. Ctrl-C finishes the epoch under way and releases the job."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        spark = _spark_settings(conf or [], py_files)
+        spark = _spark_settings(conf or [])
         settings = RunSettings(
             limits=Limits(records=records, size_bytes=EPOCH_BYTES),
             every_s=every,
             lease=Lease(length_s=lease, beat_every_s=lease / 5, poll_every_s=lease / 15),
             standby=standby,
             state_folder=state_dir or None,
+            py_files=_py_files(py_files),
             spark=spark,
         ).with_options(until=until or None, master=master or None, require=require or None)
         loaded = load_job(file, job or None)
@@ -65,18 +66,21 @@ def run(  # noqa: PLR0913, PLR0917 - options of a command, by name
     _show(ran, json)
 
 
-def _spark_settings(conf: list[str], py_files: str) -> dict[str, str]:
+def _py_files(paths: str) -> tuple[str, ...]:
+    found = tuple(filter(None, paths.split(",")))
+    for path in found:
+        if not Path(path).exists():
+            raise Invalid(f"--py-files {path}", "is not there", "check its name")
+    return found
+
+
+def _spark_settings(conf: list[str]) -> dict[str, str]:
     settings = {}
     for each in conf:
         name, found, value = each.partition("=")
         if not found or not name.startswith("spark."):
             raise Invalid(f"--conf {each}", "is no Spark setting", "write spark.name=value")
         settings[name] = value
-    for path in filter(None, py_files.split(",")):
-        if not Path(path).exists():
-            raise Invalid(f"--py-files {path}", "is not there", "check its name")
-    if py_files:
-        settings["spark.submit.pyFiles"] = py_files
     return settings
 
 

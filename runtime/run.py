@@ -143,10 +143,11 @@ class _Spark:
         if self._session is None:
             from pyspark.sql import SparkSession
 
-            from penstock.runtime.session import start_spark
+            from penstock.runtime.session import send_files, start_spark
 
             self._is_ours = SparkSession.getActiveSession() is None
             self._session = start_spark(self._job, self._settings.master, self._settings.spark)
+            send_files(self._session, self._settings.py_files)
         return self._session
 
     def transformed(self, transform: Callable[[Any], Any], schema: pa.Schema) -> pa.Schema:

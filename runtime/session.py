@@ -18,7 +18,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import Invalid, Unavailable
 
-__all__ = ["INSISTED", "spark_log_path", "start_spark"]
+__all__ = ["INSISTED", "send_files", "spark_log_path", "start_spark"]
 
 INSISTED = {
     "spark.stage.maxConsecutiveAttempts": "1",
@@ -79,7 +79,7 @@ def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSessi
         if INSISTED.get(name, value) != value:
             found = f"is given as {value!r}, and results would depend on it"
             raise Invalid(f"setting {name}", found, f"leave it out; it must be {INSISTED[name]!r}")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     log = spark_log_path()
     settings = {**_DEFAULTS, **_executor_memory(master), **_quiet(log), **options, **INSISTED}
@@ -93,6 +93,18 @@ def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSessi
         raise _not_started(master, log, error) from error
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def send_files(session: SparkSession, paths: Sequence[str]) -> None:
+    """Let the executors import wheels, archives and modules that they do not have."""
+    for path in map(Path, paths):
+        if path.suffix != ".whl":
+            session.sparkContext.addPyFile(str(path))
+            continue
+        # Spark looks into archives only by their ending, and a wheel is one by another name.
+        archive = Path(tempfile.mkdtemp(prefix="penstock-")) / f"{path.stem}.zip"
+        shutil.copyfile(path, archive)
+        session.sparkContext.addPyFile(str(archive))
 
 
 def _checked(session: SparkSession) -> SparkSession:

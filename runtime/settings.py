@@ -52,6 +52,8 @@ class RunSettings:
     state: StateSettings = field(default_factory=StateSettings)
     state_folder: str | None = None
     """Where hosts keep state; None: PENSTOCK_STATE_DIR, or their temporary folder."""
+    py_files: tuple[str, ...] = ()
+    """Wheels, archives and modules to send to the executors."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark's own."""
 
