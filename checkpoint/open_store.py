@@ -10,7 +10,7 @@ from penstock.checkpoint.memory_store import MemoryStore
 from penstock.checkpoint.store import ObjectStore
 from penstock.errors import Invalid
 
-__all__ = ["open_store", "without_secrets"]
+__all__ = ["absolute_url", "open_store", "without_secrets"]
 
 _SECRET = re.compile(r"//.*@|[?#].*", re.DOTALL)
 """What people put before the host of a URL, or behind its path: never to be met again in a log."""
@@ -27,6 +27,11 @@ def open_store(url: str) -> ObjectStore:
     if opener is None or not rest:
         raise _unknown(url)
     return opener(url)
+
+
+def absolute_url(url: str) -> str:
+    """The same store by a name that means the same in every process's working folder."""
+    return url if "://" in url or not url else str(Path(url).expanduser().absolute())
 
 
 def without_secrets(url: str) -> str:

@@ -25,7 +25,7 @@ from penstock.runtime.topology import (
 )
 from penstock.sinks.protocol import Sink
 from penstock.sinks.table import Table
-from penstock.sources import Log
+from penstock.sources import Files, Log
 from penstock.sources.protocol import META_NAME, Source
 from penstock.state.key_hash import key_groups
 
@@ -247,9 +247,11 @@ def _source(input_: Input) -> SourceNode:
         if not pa.types.is_timestamp(schema.field(at).type):
             found = f"has {schema.field(at).type} in its column {input_.event_time!r}"
             raise Invalid(where, found, "choose a timestamp column as event_time")
+    source = input_.source
     return SourceNode(
         name=input_.name,
-        source=input_.source,
+        # Tasks run in other folders than the driver does.
+        source=source.located() if isinstance(source, Files | Log) else source,
         schema=schema,
         event_time=input_.event_time,
         delay_ms=input_.delay_ms,

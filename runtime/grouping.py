@@ -87,9 +87,9 @@ def _merged(
 ) -> tuple[list[Any], NDArray[np.int64], list[bytes]]:
     """The same with their bytes, which tell what one key is: both zeros are, for instance."""
     encoded = encode_keys(keys)
-    first = {key: at for at, key in reversed(list(enumerate(encoded)))}
-    if len(first) == len(keys):
+    if len(set(encoded)) == len(keys):
         return keys, codes, encoded
+    first = {key: at for at, key in reversed(list(enumerate(encoded)))}
     chosen = sorted(first.values())
     place = {encoded[at]: number for number, at in enumerate(chosen)}
     moved = np.array([place[key] for key in encoded], np.int64)

@@ -22,12 +22,14 @@ from penstock.checkpoint.root import Root, Session
 from penstock.clock import Clock
 from penstock.errors import Corrupt, Gone, Invalid, PenstockError, Unavailable
 from penstock.ids import Attempt, Epoch
+from penstock.runtime.applying import Applier
 from penstock.runtime.checking import Outcome, checked_draft
 from penstock.runtime.planning import EpochPlan, Planner
-from penstock.runtime.position import Position
+from penstock.runtime.position import Position, table_files
 from penstock.runtime.settings import RunSettings
 from penstock.runtime.telling import EpochDone, Listener
 from penstock.runtime.wire import Plan, Report
+from penstock.sinks.protocol import AppliedSink
 from penstock.sinks.table_index import TableFile, extend_index
 from penstock.sinks.table_sweep import sweep_table
 from penstock.sources.planning import lag
@@ -77,6 +79,7 @@ class EpochLoop:
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run epochs until stopped, or until there is nothing more to do if that was asked for."""
+        self._applier().roll_forward()  # what an earlier leader committed and did not apply
         with ThreadPoolExecutor(1, "penstock-commit") as committer:
             try:
                 while not stopped() and self._step(committer):
@@ -187,6 +190,8 @@ class EpochLoop:
         found = dict(plan.position.tables)
         upto = plan.position.epoch
         for node in self.planner.topology.sinks:
+            if isinstance(node.sink, AppliedSink):
+                continue
             index = found.get(node.name)
             due = 1 if index is None else index.epoch + INDEX_EVERY  # the first one at once
             if upto < due:
@@ -207,9 +212,13 @@ class EpochLoop:
         started_s = self.clock.monotonic()
         manifest = self.session.commit(draft)
         commit_s = self.clock.monotonic() - started_s
+        self._applier().roll_forward()
         self.listener.committed(done.with_commit(commit_s, self._lag(manifest)))
         if manifest.epoch % self.settings.collect_every == 0:
             self._collect(manifest)
+
+    def _applier(self) -> Applier:
+        return Applier(self.root, self.session, self.planner.topology)
 
     def _lag(self, manifest: Manifest) -> Mapping[str, Mapping[str, int]]:
         now_s = self.clock.monotonic()
@@ -227,13 +236,8 @@ class EpochLoop:
 
     def _collect(self, manifest: Manifest) -> None:
         """Remove what is out of reach. What cannot be removed now can be the next time."""
-        needed = {
-            node.name: Epoch(manifest.tables[node.name].epoch + 1)
-            if node.name in manifest.tables
-            else Epoch(1)
-            for node in self.planner.topology.sinks
-        }
         try:
+            needed = self._applier().needed(manifest)
             done = self.session.collect(self.settings.retention, needed)
             for table in manifest.tables:
                 perform(sweep_table(Chain(self.session.tenure), table), self.root.handlers)
@@ -268,5 +272,5 @@ def _unlisted(root: Root, newest: Manifest) -> dict[str, tuple[TableFile, ...]]:
             break
         for name, outputs in manifest.sinks.items():
             if name in found and manifest.epoch > listed[name]:
-                found[name][:0] = [TableFile(epoch=manifest.epoch, output=o) for o in outputs]
+                found[name][:0] = table_files(manifest.epoch, outputs)
     return {name: tuple(files) for name, files in found.items()}

@@ -4,17 +4,18 @@ A position is a value. Each epoch gives the next one, whether its commit is conf
 one that is given up is simply forgotten, and the job goes on from what HEAD says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.checkpoint.manifest import Draft, Manifest, SourceProgress, TableIndex
+from penstock.checkpoint.manifest import Draft, Manifest, Output, SourceProgress, TableIndex
 from penstock.checkpoint.recovery import Lineage, PartitionName
+from penstock.checkpoint.rewind import is_table_file
 from penstock.errors import Invalid
 from penstock.ids import Epoch, Generation
 from penstock.runtime.topology import Topology
 from penstock.sinks.table_index import TableFile
 
-__all__ = ["Position", "check_same_job"]
+__all__ = ["Position", "check_same_job", "table_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,14 @@ def _unlisted(
     found = {}
     for table, outputs in draft.sinks.items():
         index = draft.tables.get(table)
-        files = (*before.get(table, ()), *(TableFile(epoch=epoch, output=o) for o in outputs))
+        files = (*before.get(table, ()), *table_files(epoch, outputs))
         found[table] = tuple(f for f in files if index is None or f.epoch > index.epoch)
     return found
+
+
+def table_files(epoch: Epoch, outputs: Iterable[Output]) -> list[TableFile]:
+    """Those of a sink's outputs that stay: the files of a table."""
+    return [TableFile(epoch=epoch, output=each) for each in outputs if is_table_file(each.ref)]
 
 
 def check_same_job(topology: Topology, newest: Manifest | None, root: str) -> None:

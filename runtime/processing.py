@@ -11,9 +11,10 @@ A crash anywhere leaves orphans, which the collector removes. What goes wrong is
 an exception, so that the driver reads it word for word.
 """
 
+import gc
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,12 +91,26 @@ def process(shop: Workshop, inbox: Inbox, partition: int) -> Iterator[Part]:
         orders = inbox.checked(operator.name, partition)  # 1
         work = Work(orders, Attempt(shop.chance.unique()))
         with ExitStack() as stack:
+            stack.enter_context(_no_cycles_sought())
             _compute(shop, operator, partition, inbox, (work, stack))  # 2, 3, 4
             report = _stage(shop, operator, partition, inbox, work)  # 5
         yield from _send(shop, operator, partition, work)  # 6
         yield Part(0, DRIVER, Kind.REPORT, encode(report))
     except PenstockError as error:
         yield failure_part(error, run, inbox.stage, partition)
+
+
+@contextmanager
+def _no_cycles_sought() -> Iterator[None]:
+    """Leave Python's search for cycles until the end: with a row as a dict and a key as several
+    objects it would begin anew all the time, and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def failure_part(error: PenstockError, run: str, stage: int, partition: int) -> Part:

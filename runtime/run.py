@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.checkpoint.open_store import without_secrets
+from penstock.checkpoint.open_store import absolute_url, without_secrets
 from penstock.checkpoint.root import Root
 from penstock.errors import Invalid
 from penstock.runtime.loop import EpochLoop, position_of
@@ -79,7 +79,7 @@ def absolute_root(url: str) -> str:
     if url.startswith("memory:"):
         found = "is in the memory of one process, and a job runs in several"
         raise Invalid(url, found, "give a folder or s3://bucket/prefix")
-    return url if "://" in url else str(Path(url).expanduser().absolute())
+    return absolute_url(url)
 
 
 def workshop_for(topology: Topology, url: str, settings: RunSettings) -> Workshop:

@@ -9,7 +9,7 @@ knows Spark.
 """
 
 from penstock.sinks.guarantee import Guarantee, parse_guarantee
-from penstock.sinks.protocol import PROVENANCE, Sink
+from penstock.sinks.protocol import PROVENANCE, AppliedSink, Sink
 from penstock.sinks.roll_forward import Apply, Cursor, ReadCursor, roll_forward
 from penstock.sinks.table import Table
 from penstock.sinks.table_index import (
@@ -24,6 +24,7 @@ from penstock.sinks.table_sweep import TableSwept, sweep_table
 
 __all__ = [
     "PROVENANCE",
+    "AppliedSink",
     "Apply",
     "Cursor",
     "Guarantee",

@@ -6,14 +6,15 @@ nothing ever does. Each row carries where it came from, so that anybody can chec
 says against the log it was computed from.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.ids import Attempt, Epoch, Key
 from penstock.sinks.guarantee import Guarantee
+from penstock.sinks.roll_forward import Apply, Cursor, ReadCursor
 
-__all__ = ["PROVENANCE", "Sink"]
+__all__ = ["PROVENANCE", "AppliedSink", "Sink"]
 
 PROVENANCE = pa.schema(
     [
@@ -56,3 +57,18 @@ class Sink(Protocol):
 
     def key(self, epoch: Epoch, partition: int, attempt: Attempt) -> Key:
         """Where one attempt stores its object."""
+
+
+@runtime_checkable
+class AppliedSink(Sink, Protocol):
+    """A sink outside the root, which committed outputs are applied to, a shard per partition.
+
+    Promise: rows and cursor of a shard change in one step or not at all; applying what is applied
+    changes nothing; a shard that has seen a larger token refuses a smaller one, where it can.
+    """
+
+    def read_cursor(self, asked: ReadCursor) -> Cursor | None:
+        """How far a shard is; None before its first epoch."""
+
+    def apply(self, asked: Apply) -> None:
+        """Give a shard the rows of one epoch. See `Apply` for what is refused."""

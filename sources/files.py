@@ -24,10 +24,11 @@ range and answered by reading it again, because a count kept in a task would be 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.checkpoint.open_store import absolute_url
 from penstock.errors import Invalid
 from penstock.sources.files_discovery import Discovery
 from penstock.sources.files_formats import format_for
@@ -107,6 +108,18 @@ class Files:
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+    def located(self) -> "Files":
+        """The same source by names that mean the same in every process's working folder."""
+        settings = self._settings
+        found = object.__new__(Files)
+        found._settings = replace(
+            settings,
+            folder=absolute_url(settings.folder),
+            record=absolute_url(settings.record),
+        )
+        found._world, found._desk = self._world, _Desk()
+        return found
 
     def __getstate__(self) -> tuple[FilesSettings, World]:
         return self._settings, self._world

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.checkpoint.open_store import open_store, without_secrets
+from penstock.checkpoint.open_store import absolute_url, open_store, without_secrets
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Steps
@@ -105,6 +105,10 @@ class Log:
     def name(self) -> str:
         """How messages call it."""
         return f"log {without_secrets(self.url)}"
+
+    def located(self) -> "Log":
+        """The same topic by a name that means the same in every process's working folder."""
+        return Log(absolute_url(self.url), clock=self._clock, chance=self._chance)
 
     def schema(self) -> pa.Schema:
         """The columns of its rows, without `_meta`."""

@@ -12,6 +12,7 @@ is one range within it, so a key can be found, shown or removed whole.
 """
 
 import struct
+from functools import cache
 
 __all__ = [
     "DATA",
@@ -46,8 +47,10 @@ def group_prefix(group: int) -> bytes:
     return _ENTRY + _GROUP.pack(group)
 
 
+@cache
 def section_prefix(group: int, section: bytes) -> bytes:
-    """What every entry of one section of a key group starts with."""
+    """What every entry of one section of a key group starts with. There are few, and each is asked
+    for with every key."""
     return _ENTRY + _GROUP.pack(group) + section
 
 

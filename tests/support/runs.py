@@ -14,7 +14,7 @@ import psutil
 import pyspark
 
 from penstock.clock import SystemClock
-from tests.support.servers import free_port, running, wait_for_port
+from tests.support.servers import LEASH, free_port, running, wait_for_port
 
 SHOP_JOB = Path(__file__).with_name("shop_job.py")
 EPOCH = re.compile(r"epoch (\d+): ")
@@ -38,7 +38,8 @@ class Run:
             **(settings or {}),
         }
         start = "from penstock.runtime.cli import main; main()"
-        command = [sys.executable, "-c", start, "run", str(SHOP_JOB)]
+        leashed = [sys.executable, str(LEASH), sys.executable]
+        command = [*leashed, "-c", start, "run", str(SHOP_JOB)]
         self.process = subprocess.Popen(
             [*command, "--root", str(folder / "root"), *options],
             stdout=subprocess.PIPE,
@@ -77,7 +78,11 @@ class Run:
 
     def end(self) -> int:
         """Its exit code, once it has ended."""
-        code = self.process.wait(WAIT_S_MAX)
+        try:
+            code = self.process.wait(WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"it does not end:\n{self.said}") from None
         self._reader.join(WAIT_S_MAX)
         return code
 
