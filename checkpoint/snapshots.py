@@ -5,9 +5,10 @@ file that the lineage already names by the same hash is named again, never uploa
 looked for on the store: what is there without being named may be collected at any moment.
 
 How often: cutting costs as much as the state is large, so files are cut when the deltas since
-the last cut weigh as much as the state (times `growth`). What is uploaded per changed byte is
-then the same for small and for large states. In between, every `every_epochs`, a snapshot
-names the old files and all deltas since: it uploads nothing and keeps recovery's walk short.
+the last cut weigh as much as the state (times `growth`), or are too many to name. What is uploaded
+per changed byte is then the same for small and for large states, unless the epochs are tiny. In
+between, every `every_epochs`, a snapshot names the old files and all deltas since: it uploads
+nothing and keeps recovery's walk short.
 """
 
 import hashlib
@@ -39,6 +40,9 @@ class SnapshotPolicy:
     every_epochs: int = 50
     growth: float = 1.0
     """Cut new files when the deltas since weigh this much of the files."""
+    tail_max: int = 200
+    """Cut new files also when there are so many deltas since: each of them is named in the orders
+    of every epoch."""
 
     def wants_snapshot(self, epoch: Epoch, partition: int) -> bool:
         """Whether this epoch publishes a snapshot of the partition; staggered over them."""
@@ -48,7 +52,8 @@ class SnapshotPolicy:
         """Whether the snapshot is worth new files."""
         tail = sum(delta.ref.size_bytes for _, delta in lineage.deltas)
         files = sum(file.ref.size_bytes for file in lineage.files)
-        return bool(lineage.deltas) and tail >= self.growth * files
+        is_long = len(lineage.deltas) >= self.tail_max
+        return bool(lineage.deltas) and (is_long or tail >= self.growth * files)
 
 
 @dataclass(frozen=True, slots=True)

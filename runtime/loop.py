@@ -89,8 +89,9 @@ class EpochLoop:
 
     def _step(self, committer: ThreadPoolExecutor) -> bool:
         """One epoch, or a pause if there is nothing to do; False at the end."""
+        self.session.tenure.check()  # also while there is nothing to do
         started_s = self.clock.monotonic()
-        plan = self.planner.plan(self.position)  # 1
+        plan = self._planned()  # 1
         if not self._is_worth_it(plan):
             self._settle()
             if self.settings.until == "caught-up":
@@ -109,6 +110,17 @@ class EpochLoop:
             return False
         self.clock.sleep(max(0.0, self.settings.every_s - seconds))
         return True
+
+    def _planned(self) -> EpochPlan:
+        """The next epoch; a source that does not answer is asked again, as often as is allowed."""
+        for retries in range(self.settings.retries_max):
+            try:
+                return self.planner.plan(self.position)
+            except Unavailable as failure:
+                log.warning("not planned: %s", failure)
+                self.listener.retried(Epoch(self.position.epoch + 1), str(failure))
+                self.clock.sleep(self.settings.backoff_s * 2**retries)
+        return self.planner.plan(self.position)
 
     def _is_worth_it(self, plan: EpochPlan) -> bool:
         """Whether there is something to read, or time has come far enough for something to fire."""
