@@ -49,7 +49,7 @@ JOB = Path(__file__).with_name("clicks.py")
 PENSTOCK = [sys.executable, "-c", "from penstock.runtime.cli import main; main()"]
 """The command `penstock` of this very Python, whatever the shell would find."""
 EPOCH = re.compile(r"epoch (\d+): ([\d,]+) rows in")
-RESTORED = re.compile(r"restored (\d+) partitions: (.+)")
+RESTORED = re.compile(r"restored (\d+) partitions?: (.+)")
 LEADS = re.compile(r"job clicks on .*, \d+ partitions$")
 RETRIED = re.compile(r"^\S+ (epoch \d+ is tried again)")
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from penstock.checkpoint.open_store import without_secrets
 from penstock.errors import PenstockError
 
-__all__ = ["EXIT_ERROR", "EXIT_FOUND", "AsJson", "err", "or_exit", "out", "print_json"]
+__all__ = ["EXIT_ERROR", "EXIT_FOUND", "AsJson", "counted", "err", "or_exit", "out", "print_json"]
 
 EXIT_FOUND = 1
 """The command worked, and what it found is bad."""
@@ -37,6 +37,11 @@ def or_exit(url: str, work: Callable[[], T]) -> T:
         where = "" if url in error.subject or shown in error.subject else f"{shown}: "
         err.print(f"[bold red]penstock:[/] {escape(where + str(error))}")
         raise typer.Exit(EXIT_ERROR) from error
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something: one epoch, two epochs."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def print_json(answer: Any) -> None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from penstock.checkpoint.root import Lease
 from penstock.errors import Fenced, Invalid, PenstockError
-from penstock.runtime.answers import EXIT_ERROR, AsJson, err, out, print_json
+from penstock.runtime.answers import EXIT_ERROR, AsJson, counted, err, out, print_json
 from penstock.runtime.loading import load_job
 from penstock.runtime.run import Ran, run_job
 from penstock.runtime.settings import EPOCH_BYTES, EPOCH_RECORDS, RunSettings
@@ -99,7 +99,7 @@ def _show(ran: Ran, as_json: bool) -> None:
         )
         return
     out.print(
-        f"{ran.epochs:,} epochs, {ran.rows_in:,} rows in, {ran.rows_out:,} rows out"
-        + (f", {ran.quarantined:,} dead letters" if ran.quarantined else "")
+        f"{counted(ran.epochs, 'epoch')}, {counted(ran.rows_in, 'row')} in, {ran.rows_out:,} out"
+        + (f", {counted(ran.quarantined, 'dead letter')}" if ran.quarantined else "")
         + f"; the last epoch is {ran.last_epoch:,}."
     )

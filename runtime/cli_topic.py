@@ -17,7 +17,7 @@ from rich.table import Table
 
 from penstock.clock import SystemClock
 from penstock.errors import Invalid
-from penstock.runtime.answers import AsJson, err, or_exit, out, print_json
+from penstock.runtime.answers import AsJson, counted, err, or_exit, out, print_json
 from penstock.sources import Log, Producer, Range
 from penstock.sources.ddl import parse_columns
 from penstock.sources.log_rows import from_json_lines
@@ -64,7 +64,7 @@ def create(  # noqa: PLR0913, PLR0917 - options of a command, by name
             keep_bytes=keep_bytes or None,
         ),
     )
-    out.print(f"Made {escape(Log(topic).name)} with {_counted(partitions, 'partition')}.")
+    out.print(f"Made {escape(Log(topic).name)} with {counted(partitions, 'partition')}.")
 
 
 @topics.command()
@@ -114,7 +114,7 @@ def append(
                 status.update(f"{lines:,} lines are in the log …")
         return lines
 
-    out.print(f"Appended {_counted(or_exit(topic, work), 'line')}.")
+    out.print(f"Appended {counted(or_exit(topic, work), 'line')}.")
 
 
 @topics.command()
@@ -197,10 +197,6 @@ def _append_lines(
         counted = f" (rows are counted from line {before + 1})" if ", row " in wrong.subject else ""
         done = f"{wrong.advice}; the first {before:,} lines are in the log"
         raise Invalid(wrong.subject + counted, wrong.found, done) from wrong
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _contents(tail: Tail) -> dict[str, int]:

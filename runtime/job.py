@@ -103,15 +103,14 @@ class Job:
         settings: "RunSettings | None" = None,
     ) -> "Ran":
         """Run until stopped, or until everything that is there is processed ('caught-up')."""
-        from rich.console import Console
-
+        from penstock.runtime.answers import err
         from penstock.runtime.run import RunSettings, run_job
         from penstock.runtime.view import view_on
 
         chosen = (settings or RunSettings()).with_options(
             until=until, master=master, require=require
         )
-        with view_on(Console(stderr=True)) as view:
+        with view_on(err) as view:
             return run_job(self, root, chosen, view)
 
 

@@ -53,6 +53,7 @@ def run_job(
         topology = job.topology(url, spark.transformed)  # 1
         check_guarantees(topology, settings.require)
         _wait_for_turn(root, url, job.name, topology, settings)  # 2
+        ran.waiting(f"starting Spark on {settings.master}")
         runner = spark.runner(workshop_for(topology, url, settings))  # 3
         with root.lead(job.name) as session, _stopping() as stopped:  # 4
             session.beat(settings.lease.beat_every_s)
@@ -66,6 +67,7 @@ def run_job(
                 root.chance,
             )
             position = position_of(root, session.manifest, session.head.generation)
+            ran.last_epoch = position.epoch
             loop = EpochLoop(root, session, planner, runner, settings, ran, root.clock, position)
             ran.started(topology, f"{without_secrets(url)}, {settings.master}")
             loop.run(stopped)  # 5

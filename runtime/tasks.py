@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 
 from penstock.errors import Unavailable
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.processing import failure_part, process
 from penstock.runtime.reading import read
+from penstock.runtime.sending import packed, unpacked_job
 from penstock.runtime.transforming import pack_rows, read_rows
 from penstock.runtime.wire import Kind, Part, Plan, batches_of, decode, parts_of
 from penstock.runtime.workshop import Workshop
@@ -38,13 +39,12 @@ class Misplaced(Unavailable):
 
 def packed_workshop(shop: Workshop) -> bytes:
     """A job on its way to the workers."""
-    packed: bytes = cloudpickle.dumps(shop)  # type: ignore[no-untyped-call]
-    return packed
+    return packed(shop)
 
 
 @lru_cache(maxsize=4)
-def _workshop(packed: bytes) -> Workshop:
-    shop: Workshop = cloudpickle.loads(packed)
+def _workshop(body: bytes) -> Workshop:
+    shop: Workshop = unpacked_job(body)
     return shop
 
 

@@ -77,6 +77,9 @@ class EpochDone:
 class Listener(Protocol):
     """Promise: returns soon, and never raises."""
 
+    def waiting(self, for_what: str) -> None:
+        """Something is done first that takes a while."""
+
     def started(self, topology: Topology, where: str) -> None:
         """A job leads its root and begins."""
 
@@ -89,6 +92,9 @@ class Listener(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def waiting(self, for_what: str) -> None:
+        """Nothing."""
 
     def started(self, topology: Topology, where: str) -> None:
         """Nothing."""
@@ -113,6 +119,10 @@ class Ran:
     retries: int = 0
     seconds: float = 0.0
     restores: Counter[str] = field(default_factory=Counter)
+
+    def waiting(self, for_what: str) -> None:
+        """Pass it on."""
+        self.then.waiting(for_what)
 
     def started(self, topology: Topology, where: str) -> None:
         """Pass it on."""

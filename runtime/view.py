@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.ids import Epoch
+from penstock.runtime.answers import counted
 from penstock.runtime.telling import EpochDone
 from penstock.runtime.topology import Topology
 
@@ -41,6 +42,10 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    def waiting(self, for_what: str) -> None:
+        """What takes a while."""
+        self._say(f"{for_what} …")
+
     def started(self, topology: Topology, where: str) -> None:
         """What is run, and what it promises."""
         self._say(f"job {topology.job} on {where}, {topology.partitions} partitions")
@@ -57,10 +62,10 @@ class PlainView:
         if done.watermark_ms is not None:
             parts.append(f"watermark {_moment(done.watermark_ms)}")
         if done.quarantined:
-            parts.append(f"{done.quarantined:,} dead letters")
+            parts.append(counted(done.quarantined, "dead letter"))
         self._say("; ".join(parts))
         for way, count in done.rebuilt.items():
-            self._say(f"restored {count} partitions: {way}")
+            self._say(f"restored {counted(count, 'partition')}: {way}")
 
     def retried(self, epoch: Epoch, why: str) -> None:
         """An epoch is tried again."""
@@ -94,6 +99,10 @@ class LiveView:
         self._retries = 0
         self._dead = 0
         self._last_words = ""
+
+    def waiting(self, for_what: str) -> None:
+        """What takes a while."""
+        self._console.print(f"{escape(for_what)} …")
 
     def started(self, topology: Topology, where: str) -> None:
         """What is run, and what it promises."""

@@ -3,7 +3,7 @@
 A partition's time is the latest event it has shown, less the delay that is allowed. A source's
 watermark is the least of its partitions; one that has been silent for the idle time does not hold
 the others back. It never falls: a partition that comes back late finds its events late, and the
-source's policy decides about them. An operator follows the slowest of its sources.
+function sees that by `Moment.watermark`. An operator follows the slowest of its sources.
 """
 
 from collections.abc import Iterable, Mapping
