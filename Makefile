@@ -31,7 +31,7 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/mypy
 
 test: $(READY) java  ## Every test, and the built wheel in a clean environment
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 demo: $(READY) java  ## A job that loses an executor, its state and its driver, and no event
 	$(BIN)/python examples/demo.py

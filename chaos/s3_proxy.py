@@ -2,7 +2,7 @@
 
     python -m penstock.chaos.s3_proxy --upstream http://127.0.0.1:5000 --port 0 --mode lost-ack
 
-It prints the port it listens on, then one line per request it has answered. All modes but
+It prints the port it listens on, then one line per request it answers. All modes but
 `racy` let one changing request through at a time, which makes even an endpoint atomic that
 checks first and acts later. Each fault is a function from a request to its answer; None
 hangs up without one. Signatures are passed on as they are, so an endpoint that checks them
@@ -211,11 +211,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = Request(self.command, self.path, dict(self.headers.items()), body)
         answer = self.answer(request, self._forward)
+        # First: whoever has the answer may look at once.
+        print(self.command, self.path, answer.status if answer else "hung-up", flush=True)
         if answer is None:
             self.close_connection = True
         else:
             self._send(answer)
-        print(self.command, self.path, answer.status if answer else "hung-up", flush=True)
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
 

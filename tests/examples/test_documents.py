@@ -12,7 +12,6 @@ DOCUMENTS = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     """A reader copies the examples one after the other; they had better work."""
     said = []

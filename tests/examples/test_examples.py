@@ -76,11 +76,10 @@ WORD_COUNT = Example(
 """,
 )
 EVERY = [CLICKS, SESSIONS, INVENTORY, WORD_COUNT]
-spark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
 
 def with_marks(example: Example) -> object:
-    return pytest.param(example, marks=spark, id=example.name)
+    return pytest.param(example, marks=pytest.mark.slow, id=example.name)
 
 
 def commands(example: Example) -> list[list[str]]:
@@ -120,7 +119,6 @@ def test_the_commands_of_an_example_do_what_it_says(example: Example, tmp_path: 
     assert ", 0 rows in, 0 out; " in run(from_a_shell, tmp_path)
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.slow
 def test_an_example_that_is_run_again_goes_on(tmp_path: Path) -> None:
     """What a function remembers outlives the process that it ran in."""
@@ -136,7 +134,6 @@ def test_an_example_is_a_job_file(example: Example) -> None:
     assert load_job(str(source(example))).name == example.job
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.slow
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
     """The first thing a new user runs: an executor, the local state and the driver are lost."""

@@ -15,7 +15,7 @@ from tests.support.scripts import ROOT
 from tests.support.shop_job import expected, fill, found
 from tests.test_wheel import LEFT_OUT, isolation
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from penstock.sources import Limits, Range
 from tests.support.runs import Run, standalone_cluster
 from tests.support.shop_job import expected, fill, found, in_full, make_job
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROWS = 9_000
 EPOCH_ROWS = 500

@@ -16,7 +16,7 @@ from penstock.sinks.spark_source import PenstockDataSource, register
 from penstock.sinks.table import Format
 from tests.support.tables import TableJob
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 
 MOMENT = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 COLUMNS: dict[str, Any] = {
