@@ -41,13 +41,13 @@ from benchmarks.w1_data import (
     epochs_of,
     write,
 )
+from penstock.ids import Epoch
 from penstock.runtime.frames import EpochRunner
 from penstock.runtime.functions import Wrapped
 from penstock.runtime.planning import Planner
 from penstock.runtime.run import run_job
 from penstock.runtime.session import start_spark
-from penstock.runtime.telling import EpochDone
-from penstock.runtime.topology import Topology
+from penstock.runtime.telling import EpochDone, Silent
 
 __all__ = ["PARTS", "main"]
 
@@ -86,17 +86,15 @@ def count_columns(batch: ps.Batch, totals: ps.Columns[int, Total]) -> dict[str, 
 
 
 @dataclass
-class Commits:
-    """Listens to a job, and writes down when each epoch was committed and what it was made of."""
+class Commits(Silent):
+    """Listens to a job, and writes down when each epoch was committed and what it was made of.
+    Of whatever else a job may tell it takes no note."""
 
     at_s: list[float] = field(default_factory=list)
     done: list[EpochDone] = field(default_factory=list)
     memory: list[dict[str, float]] = field(default_factory=list)
     retries: list[str] = field(default_factory=list)
     with_memory: bool = False
-
-    def started(self, topology: Topology, where: str) -> None:
-        """Nothing to write down yet."""
 
     def committed(self, done: EpochDone) -> None:
         """One more."""
@@ -105,7 +103,7 @@ class Commits:
         if self.with_memory and len(self.done) % MEMORY_EVERY == 0:
             self.memory.append(memory_mib())
 
-    def retried(self, epoch: int, why: str) -> None:
+    def retried(self, epoch: Epoch, why: str) -> None:
         """Written down, because what had to be tried again measures something else."""
         self.retries.append(f"epoch {epoch} was tried again: {why}")
 

@@ -135,7 +135,7 @@ class Model:
             now_ms = times.now_ms(SPECS[state].clock) if SPECS[state].kind == "timer" else None
             if now_ms is not None:
                 found += [Due(at, group, key, state) for at in entries if at <= now_ms]
-        return sorted(found, key=lambda due: (due.at_ms, encode_key(due.key), due.state))
+        return sorted(found, key=lambda due: (due.at_ms, due.group, encode_key(due.key), due.state))
 
     def has(self, due: Due) -> bool:
         return due.at_ms in self.at((due.group, due.key), due.state)
