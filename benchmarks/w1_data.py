@@ -5,7 +5,7 @@ system runs in a process of its own and writes one `Measured` per line as it get
 one that is killed at its time limit has still said what it did before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ __all__ = [
     "CORES", "FLOOR", "FULL", "FUNCTION", "FUNCTION_DIRECT", "GROUP_BY", "GROWTH", "KEYS", "LONG",
     "MEMORY", "PARTITIONS", "PYTHON", "QUICK", "SCHEMA", "SMALL", "SMALL_DIRECT",
     "SMALL_GROUP_BY", "SMALL_ROWS", "VECTORISED", "VECTORISED_DIRECT", "Amount", "Measured",
-    "epochs_of", "measured_in", "rows_of", "write",
+    "epochs_of", "measured_in", "pooled", "rows_of", "write",
 ]  # fmt: skip
 
 KEYS = 100_000
@@ -74,7 +74,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FULL = Amount(
-    warmups={200_000: 8, 1_000_000: 3},
+    warmups={200_000: 20, 1_000_000: 3},
     epochs={200_000: 9, 1_000_000: 5},
     small_warmups=10,
     small_epochs=40,
@@ -163,6 +163,21 @@ def write(path: Path, measured: Measured) -> None:
     """Add one result to a file of them."""
     with path.open("ab") as file:
         file.write(msgspec.json.encode(measured) + b"\n")
+
+
+def pooled(found: Iterable[Measured]) -> list[Measured]:
+    """The epochs of several runs of one system at one size as one result."""
+    kept: dict[tuple[str, int, int], Measured] = {}
+    for each in found:
+        place = (each.system, each.rows, each.keys)
+        kept[place] = _together(kept[place], each) if place in kept else each
+    return list(kept.values())
+
+
+def _together(one: Measured, other: Measured) -> Measured:
+    names = one.series.keys() | other.series.keys()
+    series = {name: one.series.get(name, []) + other.series.get(name, []) for name in names}
+    return msgspec.structs.replace(one, seconds=one.seconds + other.seconds, series=series)
 
 
 def measured_in(path: Path) -> list[Measured]:

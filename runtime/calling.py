@@ -7,15 +7,29 @@ letters and the key's state stays as it was.
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Bug, Corrupt, Invalid, PenstockError, Unavailable
-from penstock.runtime.emitting import Emitted, fitted_columns, outputs_of, sorted_out
-from penstock.runtime.events import Columns, Event, Events, Moment, event_type
+from penstock.runtime.emitting import (
+    SETTLED_ROWS,
+    Emitted,
+    fitted_columns,
+    outputs_of,
+    sorted_out,
+)
+from penstock.runtime.events import (
+    Columns,
+    Event,
+    Events,
+    Moment,
+    event_type,
+    events_type,
+)
 from penstock.runtime.functions import MAIN, Form
 from penstock.runtime.grouping import Grouped
 from penstock.runtime.inbox import Gathered
@@ -27,9 +41,6 @@ __all__ = ["Caller", "DeadLetters", "UserError", "call_vectorised"]
 ROUNDS_MAX = 1_000
 """How often timers may set timers that are due already, in one epoch; the rest waits for the next:
 a function that always sets one in the past must not hold its job up for ever."""
-
-PREFETCH_KEYS = 50_000
-"""State is fetched for so many keys at a time."""
 
 _TRACE_FRAMES = 8
 _OURS = (Bug, Corrupt, Unavailable)
@@ -74,7 +85,9 @@ class Caller:
         self._space = space
         self._moment = moment
         self._gathered = gathered
-        self._call = _caller(wrapped.callable(), wrapped.parameters, space.states, moment)
+        self._call, self._rest = _caller(
+            wrapped.callable(), wrapped.parameters, space.states, moment
+        )
         self._quarantines = operator.on_error == "quarantine"
         self._where = f"operator {operator.name!r}"
         self._plain = set(self.emitted) == {MAIN} and not self._quarantines
@@ -85,7 +98,7 @@ class Caller:
         if not any(spec.kind == "timer" for spec in self._operator.wrapped.states):
             return
         columns = Columns(self._gathered.table.slice(0, 0), None, self._gathered.origins)
-        nothing = Events(columns, event_type(columns), 0, 0)
+        nothing = events_type(columns, event_type(columns))(0, 0)
         none = None if self._operator.wrapped.form is Form.PER_EVENT else nothing
         for _ in range(ROUNDS_MAX):
             before = len(self.fired_ms)
@@ -107,64 +120,70 @@ class Caller:
     def process(self, grouped: Grouped, columns: Columns) -> None:
         """Call for every key that has events, in order."""
         kind = event_type(columns)
-        per_event = self._operator.wrapped.form is Form.PER_EVENT
-        for first in range(0, len(grouped.keys), PREFETCH_KEYS):
-            last = min(first + PREFETCH_KEYS, len(grouped.keys))
-            self._space.prefetch(
-                list(zip(grouped.groups[first:last], grouped.encoded[first:last], strict=True))
-            )
-            if per_event:
-                self._process_each(grouped, kind, first, last)
-            elif self._plain:
-                self._process_plain(grouped, columns, kind, first, last)
-            else:
-                self._process_keys(grouped, columns, kind, (first, last))
+        if self._operator.wrapped.form is Form.PER_EVENT:
+            self._process_each(grouped, kind)
+        elif self._plain:
+            self._process_plain(grouped, columns, kind)
+        else:
+            self._process_keys(grouped, columns, kind)
 
-    def _process_plain(
-        self, grouped: Grouped, columns: Columns, kind: type[Event], first: int, last: int
-    ) -> None:
+    def _process_plain(self, grouped: Grouped, columns: Columns, kind: type[Event]) -> None:
         """The common case, without a step too many: one output, and an error fails the epoch."""
-        call, bind, emitted = self._call, self._space.bind, self.emitted[MAIN]
-        extend, rows, moment = emitted.rows.extend, emitted.rows, self._moment
-        keys, encoded, groups = grouped.keys, grouped.encoded, grouped.groups
-        starts, stops, move = grouped.starts, grouped.stops, self._operator.wrapped.with_moment
-        number = first
-        try:
-            for number in range(first, last):
-                bind(groups[number], encoded[number])
-                if move:
-                    moment.move_to(encoded[number])
-                extend(call(keys[number], Events(columns, kind, starts[number], stops[number])))
-                emitted.calls.append(len(rows))
-        except Exception as error:
-            raise self._failed(keys[number], error) from error
-        emitted.callers.extend(range(first, last))
+        emitted, events = self.emitted[MAIN], events_type(columns, kind)
+        emitted.settle()  # what timers made
+        places = zip(grouped.keys, grouped.starts, grouped.stops, strict=True)
+        spans = zip(places, self._visited(grouped), strict=True)
+        for first in range(0, len(grouped.keys), SETTLED_ROWS):
+            self._call_each(islice(spans, SETTLED_ROWS), events, emitted)
+            emitted.callers.extend(range(first, first + len(emitted.calls)))
+            emitted.settle()
 
-    def _process_keys(
-        self, grouped: Grouped, columns: Columns, kind: type[Event], span: tuple[int, int]
+    def _call_each(
+        self,
+        spans: Iterable[tuple[tuple[Any, int, int], None]],
+        events: type[Events],
+        emitted: Emitted,
     ) -> None:
-        for number in range(*span):
-            self._space.bind(grouped.groups[number], grouped.encoded[number])
-            self._moment.move_to(grouped.encoded[number])
+        call, rest, close = self._call, self._rest, emitted.calls.append
+        rows, extend = emitted.rows, emitted.rows.extend
+        move = self._moment.move_to if self._operator.wrapped.with_moment else None
+        key = None
+        try:
+            for (key, start, stop), _ in spans:
+                if move is not None:
+                    move(self._space.key)
+                extend(call(key, events(start, stop), *rest))
+                close(len(rows))
+        except _OURS:
+            raise
+        except Exception as error:
+            raise self._failed(key, error) from error
+
+    def _process_keys(self, grouped: Grouped, columns: Columns, kind: type[Event]) -> None:
+        events = events_type(columns, kind)
+        for number, _ in enumerate(self._visited(grouped)):
+            self._moment.move_to(self._space.key)
             start, stop = grouped.starts[number], grouped.stops[number]
             rows = grouped.order[start:stop].tolist() if self._quarantines else []
-            self._one(number, grouped.keys[number], Events(columns, kind, start, stop), rows)
+            self._one(number, grouped.keys[number], events(start, stop), rows)
 
-    def _process_each(self, grouped: Grouped, kind: type[Event], first: int, last: int) -> None:
-        for number in range(first, last):
-            self._space.bind(grouped.groups[number], grouped.encoded[number])
-            self._moment.move_to(grouped.encoded[number])
+    def _process_each(self, grouped: Grouped, kind: type[Event]) -> None:
+        for number, _ in enumerate(self._visited(grouped)):
+            self._moment.move_to(self._space.key)
             key = grouped.keys[number]
             for row in range(grouped.starts[number], grouped.stops[number]):
                 rows = [int(grouped.order[row])] if self._quarantines else []
                 self._one(row, key, kind(row), rows)
+
+    def _visited(self, grouped: Grouped) -> Iterator[None]:
+        return self._space.visit(grouped.groups, grouped.encoded)
 
     def _one(self, number: int, key: Any, events: Any, rows: list[int]) -> None:
         """One call: its rows are taken, or it is undone, or it fails the epoch."""
         if self._quarantines:
             self._space.overlay.begin()
         try:
-            made = self._call(key, events)
+            made = self._call(key, events, *self._rest)
             yielded = [] if made is None else list(made)
             if self._quarantines:
                 self._check(yielded)
@@ -205,9 +224,9 @@ def call_vectorised(
     """Call a vectorised function once; its rows as columns of the declared types."""
     wrapped = operator.wrapped
     where = f"operator {operator.name!r}"
-    call = _caller(wrapped.callable(), wrapped.parameters, states, moment)
+    call, rest = _caller(wrapped.callable(), wrapped.parameters, states, moment)
     try:
-        made = call(None, batch)
+        made = call(None, batch, *rest)
     except _OURS:
         raise
     except Exception as error:
@@ -242,17 +261,18 @@ def _caller(
     parameters: tuple[str, ...],
     states: dict[str, Any],
     moment: Moment,
-) -> Callable[[Any, Any], Any]:
-    """The function of a key and its events alone: the rest stays the same for a partition."""
+) -> tuple[Callable[..., Any], list[Any]]:
+    """What is called with a key and its events, and with what else, which stays the same for a
+    partition."""
     rest = [moment if role == "moment" else states.get(role) for role in parameters[2:]]
     if parameters[:2] == ("key", "events"):
-        return lambda key, events: function(key, events, *rest)
+        return function, rest
 
     def call(key: Any, events: Any) -> Any:
         given = {"key": key, "events": events, "moment": moment}
         return function(*(given[r] if r in given else states[r] for r in parameters))
 
-    return call
+    return call, []
 
 
 def _said(error: Exception) -> str:

@@ -1,12 +1,13 @@
 """What a function has emitted, as columns of the declared types, with where each row comes from.
 
-Rows are collected as they come and made columns of once, at the end. What does not fit is named by
+Rows are collected as they come and made columns of in lots. What does not fit is named by
 output, column and value.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.sinks.protocol import PROVENANCE
 from penstock.sources.log_rows import fitted
 
 __all__ = [
+    "SETTLED_ROWS",
     "Emitted",
     "Provenance",
     "check_is_row",
@@ -29,6 +31,9 @@ __all__ = [
     "sorted_out",
     "with_provenance",
 ]
+
+SETTLED_ROWS = 8192
+"""Rows become columns in lots of about so many."""
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
 
@@ -51,40 +56,53 @@ class Emitted:
     schema: pa.Schema
     where: str
     rows: list[Any] = field(default_factory=list)
+    """Those that are not columns yet."""
     calls: list[int] = field(default_factory=list)
-    """How many rows there were after each call that made some."""
+    """How many of them there were after each call that made some."""
     callers: list[int] = field(default_factory=list)
     """Which call that was."""
+    _tables: list[pa.Table] = field(default_factory=list)
+    _callers: list[NDArray[np.int64]] = field(default_factory=list)
 
     def close_call(self, number: int) -> None:
         """All rows since the last one were made by that call."""
         if len(self.rows) != (self.calls[-1] if self.calls else 0):
             self.calls.append(len(self.rows))
             self.callers.append(number)
+        if len(self.rows) >= SETTLED_ROWS:
+            self.settle()
 
-    def forget_since(self, count: int) -> None:
-        """Let go of every row after the first `count`."""
-        del self.rows[count:]
+    def settle(self) -> None:
+        """Make columns of the rows so far. Done every few thousand rows, the memory of one lot
+        serves the next, and is still in the processor's reach."""
+        if not self.rows:
+            return
+        self._tables.append(fitted_columns(self.where, self.rows, self.schema))
+        stops = np.array([0, *self.calls], np.int64)
+        callers = np.array(self.callers, np.int64)
+        self._callers.append(np.repeat(callers, stops[1:] - stops[:-1]))
+        for filled in (self.rows, self.calls, self.callers):
+            filled.clear()
 
     def table(self) -> pa.Table:
         """The rows as columns."""
-        return fitted_columns(self.where, self.rows, self.schema)
+        self.settle()
+        return pa.concat_tables(self._tables) if self._tables else self.schema.empty_table()
 
     def caller_of_rows(self) -> NDArray[np.int64]:
         """For each row, the call that made it."""
-        stops = np.array([0, *self.calls], np.int64)
-        counts = stops[1:] - stops[:-1]
-        return np.repeat(np.array(self.callers, np.int64), counts)
+        self.settle()
+        return np.concatenate([np.empty(0, np.int64), *self._callers])
 
 
 def fitted_columns(where: str, rows: list[Any], schema: pa.Schema) -> pa.Table:
     """Dicts as columns of exactly that schema; `Invalid` names the column and the value."""
-    width = len(schema)
     try:
-        if all(map(width.__eq__, map(len, rows))):
-            values = [[row[column.name] for row in rows] for column in schema]
+        if set(map(len, rows)) <= {len(schema)}:
+            values = [list(map(itemgetter(name), rows)) for name in schema.names]
             if all(map(_is_exact, values, schema)):
-                return pa.table(values, schema=schema)
+                columns = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
+                return pa.Table.from_arrays(columns, schema=schema)
     except _UNFIT:
         pass
     for row in rows:
@@ -183,19 +201,19 @@ class Provenance:
             return cls(epoch, partition, names, one_each, slots, firsts, lasts, latest)
         calls = np.repeat(np.arange(len(stops)), np.diff(stops, prepend=0))
         mixed = calls * len(names) + origins.slots[order]
-        by_range = np.argsort(mixed, kind="stable")
-        ranges = mixed[by_range]
-        begins = np.flatnonzero(np.diff(ranges, prepend=-1))
-        found = ranges[begins]
-        sorted_offsets = offsets[by_range]
+        if not bool((mixed[1:] >= mixed[:-1]).all()):  # events by time need not be in log order
+            by_range = np.argsort(mixed, kind="stable")
+            mixed, offsets = mixed[by_range], offsets[by_range]
+        begins = np.flatnonzero(np.diff(mixed, prepend=-1))
+        found = mixed[begins]
         return cls(
             epoch,
             partition,
             names,
             np.searchsorted(found, np.arange(len(stops) + 1) * len(names)),
             found % len(names),
-            np.minimum.reduceat(sorted_offsets, begins),
-            np.maximum.reduceat(sorted_offsets, begins),
+            np.minimum.reduceat(offsets, begins),
+            np.maximum.reduceat(offsets, begins),
             latest,
         )
 

@@ -25,6 +25,7 @@ __all__ = [
     "Moment",
     "Origins",
     "event_type",
+    "events_type",
     "python_values",
 ]
 
@@ -50,7 +51,8 @@ class Columns:
         self.order = order
         """Which row of the table comes when; None: as they stand."""
         self.origins = origins
-        self._values: dict[str, list[Any]] = {}
+        self.lists = _Lists(self)
+        """Columns as Python values, each made when it is first asked for."""
         self._arrays: dict[str, Any] = {}
 
     @property
@@ -68,9 +70,7 @@ class Columns:
 
     def values(self, name: str) -> list[Any]:
         """A column as Python values."""
-        if name not in self._values:
-            self._values[name] = python_values(self.arrow(name))
-        return self._values[name]
+        return self.lists[name]
 
     def array(self, name: str) -> Any:
         """A column as numpy has it; with nulls, or of a type numpy has no word for, as objects."""
@@ -82,6 +82,18 @@ class Columns:
                 objects[:] = self.values(name)
             self._arrays[name] = column.to_numpy() if objects is None else objects
         return self._arrays[name]
+
+
+class _Lists(dict[str, list[Any]]):
+    """Columns as Python values, by name."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, name: str) -> list[Any]:
+        found = self[name] = python_values(self._columns.arrow(name))
+        return found
 
 
 class Origins:
@@ -163,11 +175,11 @@ def _getter(columns: Columns, name: str) -> Any:
 class Events:
     """One key's events of this epoch, in an order that is the same on every attempt."""
 
-    __slots__ = ("_columns", "_kind", "_start", "_stop")
+    __slots__ = ("_start", "_stop")
+    _columns: Columns
+    _kind: type[Event]
 
-    def __init__(self, columns: Columns, kind: type[Event], start: int, stop: int) -> None:
-        self._columns = columns
-        self._kind = kind
+    def __init__(self, start: int, stop: int) -> None:
         self._start = start
         self._stop = stop
 
@@ -187,7 +199,12 @@ class Events:
 
     def values(self, name: str) -> list[Any]:
         """A column as a list of Python values: best where a key has few events."""
-        return self._columns.values(name)[self._start : self._stop]
+        return self._columns.lists[name][self._start : self._stop]
+
+
+def events_type(columns: Columns, kind: type[Event]) -> type[Events]:
+    """A class of such events over these columns, so that each knows no more than its place."""
+    return type("Events", (Events,), {"__slots__": (), "_columns": columns, "_kind": kind})
 
 
 class Batch:

@@ -4,6 +4,7 @@ Only DataFrame operations are used that Spark Connect knows as well: `range`, `m
 `repartitionById`, `union`, `observe`.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,13 +16,24 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from penstock.errors import Invalid, Unavailable
 from penstock.runtime.checking import Outcome
 from penstock.runtime.reading import rows_schema
-from penstock.runtime.tasks import OperatorStage, PackStage, ReadStage, RowsStage, packed_workshop
+from penstock.runtime.tasks import (
+    OperatorStage,
+    PackStage,
+    PlanHere,
+    ReadStage,
+    RowsStage,
+    packed_workshop,
+)
 from penstock.runtime.topology import Feed
 from penstock.runtime.transforming import read_reports
 from penstock.runtime.wire import PARTS_DDL, Failure, Kind, Plan, Report, decode, encode, parts_of
 from penstock.runtime.workshop import Workshop
 
 __all__ = ["EpochRunner", "SparkFailed", "transformed_schema"]
+
+
+SETTING_BYTES_MAX = 64 << 10
+"""The longest plan that is a setting: every task is sent all settings."""
 
 
 class SparkFailed(Unavailable):
@@ -44,27 +56,32 @@ def transformed_schema(spark: SparkSession, transform: Any, schema: pa.Schema) -
 
 
 class EpochRunner:
-    """Runs epochs of one job on one session."""
+    """Runs epochs of one job on one session.
+
+    What Spark makes of a query it makes anew for each, and for a small epoch that is most of the
+    work. So the frame of an epoch is kept, without its plan, and the plan comes to the tasks as a
+    setting of the query. Two kinds of epochs are described anew each time: those whose plan is too
+    long for a setting, and those with a transform, whose rows are counted by an observation that
+    can be used only once.
+    """
 
     def __init__(self, spark: SparkSession, shop: Workshop) -> None:
         self._spark = spark
         self._shop = shop
         self._packed = packed_workshop(shop)
+        self._setting = f"spark.penstock.plan.{shop.chance.unique()[:16]}"
+        self._kept: dict[tuple[int, bool], DataFrame] = {}
 
     def run(self, plan: Plan) -> Outcome:
         """Run one try of an epoch, and bring back what its tasks say."""
         observations: dict[tuple[int, int], Observation] = {}
-        topology = self._shop.topology
-        frame = self._read(plan)
-        for stage, number, feed in self._transformed_feeds():
-            frame = frame.union(self._through(plan, (stage, number), feed, observations))
-        for operator in topology.operators:
-            if not (plan.direct and operator.stage == 1):
-                frame = frame.repartitionById(topology.partitions, F.col("to")).mapInArrow(
-                    OperatorStage(self._packed, operator.stage), PARTS_DDL
-                )
-        reports, failures = _sorted(self._collected(frame))
-        for each in read_reports(self._shop, topology, plan):
+        body = encode(plan)
+        if self._transformed_feeds() or len(body) > SETTING_BYTES_MAX:
+            table = self._collected(self._frame(plan, PlanHere(body), observations))
+        else:
+            table = self._collected_again(plan, body)
+        reports, failures = _sorted(table)
+        for each in read_reports(self._shop, self._shop.topology, plan):
             if isinstance(each, Failure):
                 failures.append(each)
             else:
@@ -72,21 +89,44 @@ class EpochRunner:
         observed = {place: int(seen.get["rows"] or 0) for place, seen in observations.items()}
         return Outcome(reports, failures, observed)
 
+    def _collected_again(self, plan: Plan, body: bytes) -> pa.Table:
+        """What the tasks say, from a frame that is kept. Another query over the same frame: the
+        very same one would be answered from the shuffle files of the last epoch."""
+        shape = (len(plan.tasks), plan.direct)
+        if shape not in self._kept:
+            self._kept[shape] = self._frame(plan, PlanHere(setting=self._setting), {})
+        self._spark.conf.set(self._setting, body.decode())
+        try:
+            return self._collected(self._kept[shape].select("*"))
+        finally:
+            with suppress(Exception):  # Spark may be gone
+                self._spark.conf.unset(self._setting)
+
+    def _frame(
+        self, plan: Plan, here: PlanHere, observations: dict[tuple[int, int], Observation]
+    ) -> DataFrame:
+        """An epoch from its reading tasks to its reports."""
+        topology = self._shop.topology
+        numbers = self._spark.range(0, len(plan.tasks), 1, len(plan.tasks))
+        frame = numbers.mapInArrow(ReadStage(self._packed, here), PARTS_DDL)
+        for stage, number, feed in self._transformed_feeds():
+            rows = self._through(numbers, feed, here)
+            packed = rows.mapInArrow(PackStage(self._packed, (stage, number), plan.run), PARTS_DDL)
+            observation = observations[stage, number] = Observation()
+            frame = frame.union(packed.observe(observation, F.sum("rows").alias("rows")))
+        for operator in topology.operators:
+            if not (plan.direct and operator.stage == 1):
+                frame = frame.repartitionById(topology.partitions, F.col("to")).mapInArrow(
+                    OperatorStage(self._packed, operator.stage), PARTS_DDL
+                )
+        return frame
+
     def is_alive(self) -> bool:
         """Whether Spark is still there."""
         try:
             return not self._spark.sparkContext._jsc.sc().isStopped()
         except Exception:  # noqa: BLE001 - py4j's, when the JVM is gone
             return False
-
-    def _read(self, plan: Plan) -> DataFrame:
-        return self._assignments(plan).mapInArrow(ReadStage(self._packed), PARTS_DDL)
-
-    def _assignments(self, plan: Plan) -> DataFrame:
-        """One row per reading task. The plan is a literal, so it costs no stage of its own."""
-        count = len(plan.tasks)
-        numbers = self._spark.range(0, count, 1, count)
-        return numbers.select(F.lit(encode(plan).decode()).alias("plan"), F.col("id"))
 
     def _transformed_feeds(self) -> list[tuple[int, int, Feed]]:
         topology = self._shop.topology
@@ -97,21 +137,13 @@ class EpochRunner:
             if feed.origin in topology.transformed
         ]
 
-    def _through(
-        self,
-        plan: Plan,
-        place: tuple[int, int],
-        feed: Feed,
-        observations: dict[tuple[int, int], Observation],
-    ) -> DataFrame:
-        """A source's rows, transformed, counted and packed."""
+    def _through(self, numbers: DataFrame, feed: Feed, here: PlanHere) -> DataFrame:
+        """A source's rows, transformed."""
         node = self._shop.topology.sources[feed.origin]
         schema = from_arrow_schema(rows_schema(node))
-        rows = self._assignments(plan).mapInArrow(RowsStage(self._packed, feed.origin), schema)
-        changed = rows if feed.transform is None else feed.transform(rows)
-        packed = changed.mapInArrow(PackStage(self._packed, place, plan.run), PARTS_DDL)
-        observations[place] = Observation()
-        return packed.observe(observations[place], F.sum("rows").alias("rows"))
+        rows = numbers.mapInArrow(RowsStage(self._packed, here, feed.origin), schema)
+        changed: DataFrame = rows if feed.transform is None else feed.transform(rows)
+        return changed
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         try:

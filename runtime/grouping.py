@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from penstock.runtime.events import python_values
-from penstock.state.keys import encode_keys
+from penstock.state.keys import encode_ints, encode_keys
 
 __all__ = ["Grouped", "by_time", "group_by_key"]
 
@@ -48,26 +48,69 @@ def group_by_key(
     base: NDArray[np.int64] | None,
 ) -> Grouped:
     """Group rows by the key in `columns`, which has no nulls. `base` is their order before."""
-    keys, codes, encoded = _merged(*_codes(columns))
-    groups_of_keys = np.zeros(len(keys), np.uint16)
-    groups_of_keys[codes] = groups
-    sequence = _sequence(keys, encoded, groups_of_keys)
-    place = np.empty(len(keys), np.int64)
-    place[sequence] = np.arange(len(keys))
-    places = place[codes] if base is None else place[codes[base]]
+    known = _int_keys(columns[0], groups) if _is_int(columns) else _keys(columns, groups)
+    place = np.empty(len(known.keys), np.int64)
+    place[known.sequence] = np.arange(len(known.keys))
+    places = place[known.codes] if base is None else place[known.codes[base]]
     # The position in the lower half makes every number different, so the fastest sort will do.
     mixed = (places << 32) | np.arange(len(places))
     mixed.sort()
     order = mixed & _LOW_HALF
-    stops = np.cumsum(np.bincount(places, minlength=len(keys)))
-    chosen = sequence.tolist()
+    stops = np.cumsum(np.bincount(places, minlength=len(known.keys)))
     return Grouped(
         order if base is None else base[order],
+        known.keys,
+        known.encoded,
+        known.groups,
+        [0, *stops[:-1].tolist()] if known.keys else [],
+        stops.tolist(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Each key once, in order, with its bytes and its key group."""
+
+    keys: list[Any]
+    encoded: list[bytes]
+    groups: list[int]
+    codes: NDArray[np.int64]
+    """For each row, which key it has, by when that was first seen."""
+    sequence: NDArray[np.int64]
+    """Which of them by that number comes when."""
+
+
+def _is_int(columns: Sequence[pa.ChunkedArray]) -> bool:
+    return len(columns) == 1 and bool(pa.types.is_signed_integer(columns[0].type))
+
+
+def _int_keys(column: pa.ChunkedArray, groups: NDArray[np.uint16]) -> _Known:
+    """Numbers need not become Python's before all is in order; their bytes sort as they do."""
+    found = _combined(column).dictionary_encode()
+    numbers, codes = found.dictionary.to_numpy().astype(np.int64), found.indices.to_numpy()
+    groups_of_keys = np.zeros(len(numbers), np.uint16)
+    groups_of_keys[codes] = groups
+    by_number = np.argsort(numbers)
+    sequence = by_number[np.argsort(groups_of_keys[by_number], kind="stable")]
+    ordered = numbers[sequence]
+    return _Known(
+        ordered.tolist(), encode_ints(ordered), groups_of_keys[sequence].tolist(), codes, sequence
+    )
+
+
+def _keys(columns: Sequence[pa.ChunkedArray], groups: NDArray[np.uint16]) -> _Known:
+    keys, codes, encoded = _merged(*_codes(columns))
+    groups_of_keys = np.zeros(len(keys), np.uint16)
+    groups_of_keys[codes] = groups
+    marked = list(zip(groups_of_keys.tolist(), encoded, strict=True))
+    chosen = sorted(range(len(keys)), key=marked.__getitem__)
+    sequence = np.array(chosen, np.int64)
+    return _Known(
         [keys[at] for at in chosen],
         [encoded[at] for at in chosen],
         groups_of_keys[sequence].tolist(),
-        [0, *stops[:-1].tolist()] if len(keys) else [],
-        stops.tolist(),
+        codes,
+        sequence,
     )
 
 
@@ -101,14 +144,3 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
     if isinstance(found, pa.ChunkedArray):
         found = found.chunk(0) if found.num_chunks else pa.array([], column.type)
     return found
-
-
-def _sequence(
-    keys: list[Any], encoded: list[bytes], groups: NDArray[np.uint16]
-) -> NDArray[np.int64]:
-    """The keys in the order of their key group and their bytes."""
-    if keys and type(keys[0]) is int:  # their bytes stand in the order of the numbers
-        return np.lexsort((np.array(keys, np.int64), groups))
-    numbers = groups.tolist()
-    marked = [(number, key) for number, key in zip(numbers, encoded, strict=True)]
-    return np.array(sorted(range(len(keys)), key=marked.__getitem__), np.int64)

@@ -112,7 +112,7 @@ def gather(
 ) -> Gathered:
     """The events of all parts in log order: by feed, source, partition and offset."""
     ordered = sorted(parts, key=lambda each: _place(each[0]))
-    tables = [unpacked(part) for _, part in ordered]
+    tables = [unpacked(head, part) for head, part in ordered]
     keys = _keys(operator, [head for head, _ in ordered], tables)
     slots, names = _slots(ordered, tables)
     # A user's column that one feed has and another lacks is null there.

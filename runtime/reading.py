@@ -29,6 +29,9 @@ __all__ = ["ROWS_META", "RangeReader", "read", "rows_schema"]
 CHUNK_ROWS = 1 << 19
 """Rows are hashed and packed in pieces of about so many: fewer, larger parts cost less."""
 
+CHUNK_BYTES = 128 << 20
+"""And of about so much, if rows are wide: a part must stay far from what one value may take."""
+
 ROWS_META = pa.struct(
     [
         ("source", pa.string()),
@@ -90,13 +93,14 @@ class RangeReader:
     def tables(self) -> Iterator[pa.Table]:
         """The rows, with what is known of each in columns of our own."""
         held: list[pa.RecordBatch] = []
-        count = 0
+        count = size_bytes = 0
         for batch in self._batches():
             held.append(batch)
             count += batch.num_rows
-            if count >= CHUNK_ROWS:
+            size_bytes += batch.nbytes
+            if count >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
                 yield self._table(held)
-                held, count = [], 0
+                held, count, size_bytes = [], 0, 0
         if held:
             yield self._table(held)
 

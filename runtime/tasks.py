@@ -3,10 +3,10 @@
 The job itself is sent as bytes inside each function, and opened once per worker process.
 """
 
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
@@ -24,6 +24,7 @@ __all__ = [
     "Misplaced",
     "OperatorStage",
     "PackStage",
+    "PlanHere",
     "ReadStage",
     "RowsStage",
     "packed_workshop",
@@ -44,7 +45,17 @@ def packed_workshop(shop: Workshop) -> bytes:
 
 @lru_cache(maxsize=4)
 def _workshop(body: bytes) -> Workshop:
+    """The job, opened, and the process made ready for task after task.
+
+    Whatever is loaded by now stays for good, so it is kept out of the search for cycles that Spark
+    makes after each task: that would take longer than a small task. And Arrow takes its memory from
+    the system's own pool, which keeps what was freed: the pages of each epoch's rows are the last
+    one's, and not new ones that must be mapped first.
+    """
     shop: Workshop = unpacked_job(body)
+    pa.set_memory_pool(pa.system_memory_pool())
+    gc.collect()
+    gc.freeze()
     return shop
 
 
@@ -55,10 +66,30 @@ def _partition() -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanHere:
+    """Where a reading task finds its plan: in the function itself, or in a setting that Spark
+    hands to every task of the query. With a setting the function stays the same from epoch to
+    epoch, and so does most of what Spark makes of it."""
+
+    body: bytes | None = None
+    setting: str = ""
+
+    def found(self) -> Plan:
+        """The plan."""
+        body: bytes | str | None = self.body
+        if body is None:
+            context = TaskContext.get()
+            body = None if context is None else context.getLocalProperty(self.setting)
+            assert body is not None, "the driver sets it before the query begins"
+        return decode(body, Plan)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadStage:
-    """Stage 0. Each row of its input is a plan and the number of a task in it."""
+    """Stage 0. Each row of its input is the number of a task in the plan."""
 
     packed: bytes
+    plan: PlanHere
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """The stage's work on one of Spark's partitions."""
@@ -66,7 +97,8 @@ class ReadStage:
         yield from batches_of(self._parts(shop, batches))
 
     def _parts(self, shop: Workshop, batches: Batches) -> Iterator[Part]:
-        for plan, number in _assignments(batches):
+        plan = self.plan.found()
+        for number in _numbers(batches):
             parts = read(shop, plan, number)
             yield from _direct(shop, parts, number, plan.run) if plan.direct else parts
 
@@ -114,12 +146,13 @@ class RowsStage:
     """Reads a source that is transformed."""
 
     packed: bytes
+    plan: PlanHere
     source: str
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """The stage's work on one of Spark's partitions."""
-        shop = _workshop(self.packed)
-        for plan, number in _assignments(batches):
+        shop, plan = _workshop(self.packed), self.plan.found()
+        for number in _numbers(batches):
             yield from read_rows(shop, plan, number, self.source)
 
 
@@ -137,8 +170,6 @@ class PackStage:
         yield from batches_of(pack_rows(shop, self.feed, self.run, _partition(), batches))
 
 
-def _assignments(batches: Batches) -> Iterator[tuple[Plan, int]]:
+def _numbers(batches: Batches) -> Iterator[int]:
     for batch in batches:
-        rows: Any = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        for plan, number in rows:
-            yield decode(plan, Plan), number
+        yield from batch.column(0).to_pylist()

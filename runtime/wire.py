@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.checkpoint.manifest import (
@@ -69,8 +70,7 @@ DRIVER = 1 << 30
 """The stage of what is for the driver."""
 
 BATCH_BYTES = 64 << 20
-"""Parts are handed to Spark in batches of about so much: an Arrow column of binaries ends at
-2 GiB."""
+"""Parts without rows are handed to Spark in batches of about so much."""
 
 
 class Kind(StrEnum):
@@ -105,6 +105,8 @@ class RowsHead(msgspec.Struct, frozen=True, kw_only=True):
     partition: str
     rank: tuple[int, int]
     """Where they stand among the rows of their feed: the first offset, or the task, and a count."""
+    least: dict[str, int] = {}
+    """Columns that hold the distance from this number, and not the number itself."""
 
 
 class Barrier(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,30 +271,40 @@ def decode(head: bytes | str, kind: type[T]) -> T:
 
 
 def batches_of(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
-    """Parts as Spark takes them."""
+    """Parts as Spark takes them. One with rows is a batch of its own, so that they are not copied
+    once more on the way."""
     held: list[Part] = []
     size_bytes = 0
     for part in parts:
+        if part.body is not None:
+            yield _batch([part], _as_one_value(part.body))
+            continue
         held.append(part)
-        size_bytes += len(part.head) + len(part.body or b"")
+        size_bytes += len(part.head)
         if size_bytes >= BATCH_BYTES:
-            yield _batch(held)
+            yield _batch(held, pa.nulls(len(held), pa.binary()))
             held, size_bytes = [], 0
     if held:
-        yield _batch(held)
+        yield _batch(held, pa.nulls(len(held), pa.binary()))
 
 
-def _batch(parts: list[Part]) -> pa.RecordBatch:
+def _as_one_value(body: Any) -> pa.Array:
+    """A column of one binary, which is that buffer."""
+    buffer = pa.py_buffer(body)
+    stops = pa.py_buffer(np.array([0, buffer.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, stops, buffer])
+
+
+def _batch(parts: list[Part], bodies: pa.Array) -> pa.RecordBatch:
     columns: list[Any] = [
         [part.to for part in parts],
         [part.stage for part in parts],
         [part.kind.value for part in parts],
         [part.rows for part in parts],
         [part.head for part in parts],
-        [None if part.body is None else memoryview(part.body) for part in parts],
     ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PARTS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=PARTS)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PARTS, strict=False)]
+    return pa.RecordBatch.from_arrays([*arrays, bodies], schema=PARTS)
 
 
 def parts_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:

@@ -16,10 +16,11 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import Invalid
 
-__all__ = ["KEY_BYTES_MAX", "KEY_TYPES", "decode_key", "encode_key", "encode_keys"]
+__all__ = ["KEY_BYTES_MAX", "KEY_TYPES", "decode_key", "encode_ints", "encode_key", "encode_keys"]
 
 KEY_BYTES_MAX = 4096
 """Encoded. A key longer than this is a value that lost its way."""
@@ -62,11 +63,7 @@ def encode_keys(keys: list[Any]) -> list[bytes]:
     """The bytes of many keys; of one type, and that int or str, they are made quickly."""
     kinds = set(map(type, keys))
     if kinds == {int} and min(keys) >= -_SIGN and max(keys) < _SIGN:
-        packed = np.empty(len(keys), [("tag", "S1"), ("body", ">u8")])
-        packed["tag"] = _INT
-        packed["body"] = np.array(keys, np.int64).view(np.uint64) + np.uint64(_SIGN)
-        raw = packed.tobytes()
-        return [raw[at : at + 9] for at in range(0, len(raw), 9)]
+        return encode_ints(np.array(keys, np.int64))
     if kinds == {str}:
         plain = "\0".join(keys)
         if plain.isascii() and plain.count("\0") == len(keys) - 1 and "\1" not in plain:
@@ -74,6 +71,15 @@ def encode_keys(keys: list[Any]) -> list[bytes]:
             if max(map(len, encoded)) <= KEY_BYTES_MAX:
                 return encoded
     return [encode_key(key) for key in keys]
+
+
+def encode_ints(keys: NDArray[np.int64]) -> list[bytes]:
+    """The bytes of many whole numbers."""
+    packed = np.empty(len(keys), [("tag", "S1"), ("body", ">u8")])
+    packed["tag"] = _INT
+    packed["body"] = keys.view(np.uint64) + np.uint64(_SIGN)
+    encoded: list[bytes] = packed.view("V9").tolist()
+    return encoded
 
 
 def decode_key(encoded: bytes, start: int = 0) -> tuple[Any, int]:

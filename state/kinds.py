@@ -13,9 +13,21 @@ from penstock.state.keys import decode_key
 from penstock.state.layout import TIMER, after_prefix, section_prefix, time_bytes, time_from
 
 if TYPE_CHECKING:
+    from penstock.state.overlay import Overlay
+    from penstock.state.values import Codec
     from penstock.state.workspace import Cell
 
-__all__ = ["TIME_MS_MAX", "List", "Map", "Timer", "Value", "timer_prefix", "timer_range"]
+__all__ = [
+    "NOT_FETCHED",
+    "TIME_MS_MAX",
+    "List",
+    "Map",
+    "PlainValue",
+    "Timer",
+    "Value",
+    "timer_prefix",
+    "timer_range",
+]
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -26,6 +38,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 TIME_MS_MAX = 1 << 62
 """Some hundred million years: a number beyond it is not in milliseconds."""
+
+
+NOT_FETCHED = object()
+"""Stands where the committed bytes are not known yet."""
 
 
 class Value(Generic[T]):
@@ -45,6 +61,39 @@ class Value(Generic[T]):
     def clear(self) -> None:
         """Remove the value."""
         self._cell.remove(b"")
+
+
+class PlainValue(Value[T]):
+    """A value that never ages, which most are, without a step too many: it is read and changed
+    once for every key of every epoch."""
+
+    def __init__(self, cell: "Cell", codec: "Codec[T]", overlay: "Overlay") -> None:
+        super().__init__(cell)
+        self.number = cell.number
+        self.entry = b""
+        """Where the value of the present key stands."""
+        self.committed: Any = NOT_FETCHED
+        """Its committed bytes, None if there are none."""
+        self._codec = codec
+        self._overlay = overlay
+        self._changes = overlay.changes
+
+    def get(self, default: Any = None) -> Any:
+        """The value, or `default` if there is none."""
+        raw = self._changes.get(self.entry, self.committed)
+        if raw is NOT_FETCHED:
+            raw = self._overlay.get(self.entry)
+        return default if raw is None else self._codec.decode(raw)
+
+    def set(self, value: T) -> None:
+        """Change the value."""
+        encoded = self._codec.encode(value)
+        if self.committed is NOT_FETCHED or self._overlay.is_noting:
+            self._overlay.put(self.entry, encoded)
+        elif encoded == self.committed:
+            self._changes.pop(self.entry, None)
+        else:
+            self._changes[self.entry] = encoded
 
 
 class Map(Generic[K, V]):

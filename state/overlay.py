@@ -38,10 +38,13 @@ class Overlay:
         self._fetched: dict[bytes, bytes | None] = {}
         self._scoped: dict[bytes, dict[bytes, bytes | None]] = {}
         self._journal: list[tuple[bytes | None, bytes, bool, bytes | None]] | None = None
+        self.is_noting = False
+        """Whether changes must be told to `put`, because they may be undone."""
 
     def begin(self) -> None:
         """Remember what is changed from here on, so that `undo` can take it back."""
         self._journal = []
+        self.is_noting = True
 
     def undo(self) -> None:
         """Take back every change since `begin`."""
@@ -52,6 +55,11 @@ class Overlay:
                 changed[key] = before
             else:
                 changed.pop(key, None)
+
+    def committed(self, keys: list[bytes]) -> list[bytes | None]:
+        """The committed values of many keys, which are not kept here. Sorted keys are fetched
+        fastest."""
+        return self._committed.get_many(keys)
 
     def prefetch(self, keys: list[bytes]) -> None:
         """Fetch what will be asked for with one request. Sorted keys are fetched fastest.

@@ -41,12 +41,17 @@ class Codec(Generic[T]):
         self._exact = kind if kind in _EXACT else None
         self._record = isinstance(kind, type) and self._exact is None
         self._spelt = holds(self.description, frozenset({"datetime", "date", "decimal"}))
+        self._read_back = not self._record and not self._spelt
+        """Whether reading what was written says all there is to say about a value."""
 
     def encode(self, value: T) -> bytes:
         """The bytes of a value, or `Invalid` if it is not of the declared type."""
         try:
             encoded = self._encode(value)
-            if type(value) is not self._exact:
+            if self._read_back:
+                if type(value) is not self._exact:
+                    self._decode(encoded)
+            elif type(value) is not self._exact:
                 self._check(value, encoded)
         except _UNFIT as error:
             raise self._refused(value, str(error)) from error

@@ -18,7 +18,16 @@ from penstock.state.database import PartitionDatabase
 from penstock.state.declare import StateClock, StateSpec, check_schemas
 from penstock.state.delta import DeltaFile, Marker, write_delta
 from penstock.state.keys import decode_key, encode_key
-from penstock.state.kinds import TIME_MS_MAX, List, Map, Timer, Value, timer_range
+from penstock.state.kinds import (
+    NOT_FETCHED,
+    TIME_MS_MAX,
+    List,
+    Map,
+    PlainValue,
+    Timer,
+    Value,
+    timer_range,
+)
 from penstock.state.layout import (
     DATA,
     EXPIRY,
@@ -42,6 +51,9 @@ UNSET_MS = -(1 << 62)
 """The stamp of an entry written before its clock had a time; it starts to age with the first."""
 
 STATES_MAX = 250
+
+VISITED_AT_ONCE = 8192
+"""Values are fetched for so many keys at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +112,52 @@ class Workspace:
         }
         self.states: dict[str, Any] = {spec.name: self._handle(spec) for spec in specs}
         """The handles, by name, as a function's arguments."""
+        self._plain = sorted(
+            (state for state in self.states.values() if isinstance(state, PlainValue)),
+            key=lambda state: state.number,
+        )
         self._names = {stored.number: name for name, stored in self._stored.items()}
 
     def bind(self, group: int, key: bytes) -> None:
         """Let every handle mean this key from now on. `key` is encoded."""
         self.group, self.key = group, key
         self.prefix = section_prefix(group, DATA) + key
+        for state in self._plain:
+            state.entry, state.committed = self.prefix + state.number, NOT_FETCHED
+
+    def visit(self, groups: list[int], keys: list[bytes]) -> Iterator[None]:
+        """Bind one key after the other, each with its values fetched. Nothing else may be bound
+        between two steps. Keys are encoded; in the order of their groups and bytes they are
+        fetched fastest."""
+        for start in range(0, len(keys), VISITED_AT_ONCE):
+            stop = start + VISITED_AT_ONCE
+            yield from self._visit(groups[start:stop], keys[start:stop])
+
+    def _visit(self, groups: list[int], keys: list[bytes]) -> Iterator[None]:
+        heads = {group: section_prefix(group, DATA) for group in set(groups)}
+        prefixes = [heads[group] + key for group, key in zip(groups, keys, strict=True)]
+        self._prefetch_ageing(prefixes)
+        places = zip(groups, keys, prefixes, strict=True)
+        if len(self._plain) == 1:
+            state = self._plain[0]
+            entries = [prefix + state.number for prefix in prefixes]
+            fetched = self.overlay.committed(entries)
+            values = zip(places, entries, fetched, strict=True)
+            for (self.group, self.key, self.prefix), state.entry, state.committed in values:
+                yield
+            return
+        count, numbers = len(self._plain), [state.number for state in self._plain]
+        entries = [prefix + number for prefix in prefixes for number in numbers]
+        fetched = self.overlay.committed(entries) if entries else []
+        for at, (self.group, self.key, self.prefix) in enumerate(places):
+            for nth, state in enumerate(self._plain, at * count):
+                state.entry, state.committed = entries[nth], fetched[nth]
+            yield
+
+    def _prefetch_ageing(self, prefixes: list[bytes]) -> None:
+        numbers = sorted(c.number for c in self._cells.values() if c.is_ageing_value)
+        if numbers:
+            self.overlay.prefetch([prefix + n for prefix in prefixes for n in numbers])
 
     def prefetch(self, keys: list[tuple[int, bytes]]) -> None:
         """Fetch the values of many keys with one request."""
@@ -160,6 +212,9 @@ class Workspace:
         return write_delta(path, marker, self.overlay.changes, schemas, settings)
 
     def _handle(self, spec: StateSpec) -> Any:
+        if spec.kind == "value" and spec.ttl is None:
+            cell = self._cells[spec.name]
+            return PlainValue(cell, cell.codec, self.overlay)
         if spec.kind != "columns":
             return _KINDS[spec.kind](self._cells[spec.name])
         number = self._stored[spec.name].number
@@ -204,6 +259,17 @@ class Cell:
         )
         self._keys = MapKeys(spec.key_type, spec.where) if spec.kind == "map" else None
         self._skip = 0 if spec.ttl is None else _TIME_BYTES
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """How its values become bytes."""
+        assert self._codec is not None
+        return self._codec
+
+    @property
+    def is_ageing_value(self) -> bool:
+        """Whether it is one value per key, with a time to live."""
+        return self.spec.kind == "value" and self.spec.ttl is not None
 
     @property
     def ttl_clock(self) -> StateClock:

@@ -143,14 +143,18 @@ def test_rows_go_to_the_output_they_name() -> None:
         sorted_out([{"a": 1}], {"late": outputs["late"]}, WHERE)
 
 
-def test_every_row_knows_the_call_that_made_it() -> None:
-    """Calls that made none leave no trace."""
+@pytest.mark.parametrize("settled_after", [None, -1, 0, 1, 2])
+def test_every_row_knows_the_call_that_made_it(settled_after: int | None) -> None:
+    """Calls that made none leave no trace, and it does not matter when rows become columns."""
     emitted = Emitted(SCHEMA, WHERE)
     for call, count in ((-1, 1), (0, 2), (1, 0), (2, 1)):
-        emitted.rows += [{}] * count
+        emitted.rows += [{"user": "ada", "total": call}] * count
         emitted.close_call(call)
+        if call == settled_after:
+            emitted.settle()
 
     assert emitted.caller_of_rows().tolist() == [-1, 0, 0, 2]
+    assert emitted.table().num_rows == 4
 
 
 Row = tuple[int, int, int]

@@ -8,7 +8,16 @@ import pytest
 
 import penstock as ps
 from penstock.ids import Epoch
-from penstock.runtime.events import Batch, Columns, Events, Meta, Moment, Origins, event_type
+from penstock.runtime.events import (
+    Batch,
+    Columns,
+    Events,
+    Meta,
+    Moment,
+    Origins,
+    event_type,
+    events_type,
+)
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 TABLE = pa.table(
@@ -37,7 +46,7 @@ def columns(order: list[int] | None = None) -> Columns:
 
 def events(order: list[int], start: int, stop: int) -> Events:
     made = columns(order)
-    return Events(made, event_type(made), start, stop)
+    return events_type(made, event_type(made))(start, stop)
 
 
 def test_an_event_has_its_columns_as_attributes() -> None:

@@ -309,3 +309,31 @@ def test_a_misaligned_task_says_so_and_does_nothing(
 
     assert part.kind is Kind.FAILURE
     assert not (tmp_path / "state").exists()
+
+
+@ps.stateful(emits="user string, n long")
+def some(user: str, events: ps.Events, wake: ps.Timer, seen: ps.Value[int]) -> Rows:
+    """As many rows as the number of a user says, up to two; and one for a timer."""
+    if not len(events):
+        yield {"user": user, "n": -1}
+        return
+    number = int(user[1:])
+    if not number:
+        wake.set(5_000)
+    seen.set(number)
+    for _ in range(number % 3):
+        yield {"user": user, "n": number}
+
+
+def test_rows_of_many_keys_know_where_they_come_from(tmp_path: Path) -> None:
+    """However many lots of keys are fetched, and of rows are made columns, one after the other."""
+    one = alone(some, tmp_path)
+    one.run(Sent([click("u0", 0)]))
+    done = one.run(Sent([click(f"u{n}", n) for n in range(20_000)], first=1), watermark_ms=6_000)
+
+    rows = done.rows("out", "user", "n", "_input")
+    assert rows[0] == ("u0", -1, [])
+    assert len(rows) == 1 + sum(n % 3 for n in range(20_000))
+    for user, n, ranges in rows[1:]:
+        assert user == f"u{n}"
+        assert ranges == [{"from": "clicks/0", "first": n + 1, "last": n + 1}]
