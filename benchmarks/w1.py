@@ -1,6 +1,6 @@
 """How fast jobs run on Spark with Penstock, beside what Spark offers by itself.
 
-    make bench                                        about 45 minutes
+    make bench                                        about 35 minutes
     python -m benchmarks.w1 --quick                   everything with few epochs; for trying
     python -m benchmarks.w1 --only function-shuffled  one part; also `speed`, `latency`, …
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PICTURE = Path(__file__).with_name("w1.png")
 KILL_S = 10.0
 LOOK_EVERY_S = 0.5
-ROUNDS = 3
+ROUNDS = 2
 """How often the parts for speed are run in turn."""
 
 

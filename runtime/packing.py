@@ -12,7 +12,7 @@ stands once in the head of the part.
     _source, _partition   where one part holds rows of several origins
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import Invalid
 from penstock.runtime.topology import Feed, Topology
-from penstock.runtime.wire import Barrier, Kind, Part, RowsHead, encode
+from penstock.runtime.wire import Barrier, Kind, Narrow, Part, RowsHead, encode
 from penstock.sources.protocol import TIME
 from penstock.state.key_hash import key_groups
 
@@ -32,8 +32,12 @@ __all__ = ["RANK_LAST", "Packer", "groups_of_rows", "partitions_of", "unpacked"]
 RANK_LAST = (1 << 62) - 1
 """The rank of rows that no timer set off."""
 
-_NEAR = ("_offset", "_event_time", "_broker_time")
-PART_ROWS_MAX = 1 << 20
+_OURS = ("_event_time", "_broker_time")
+_NUMBERS = {str(kind): kind for kind in (pa.int64(), pa.int32(), pa.date32(), TIME)}
+_NARROW = [(pa.uint8(), 8), (pa.uint16(), 16), (pa.uint32(), 32)]
+NARROWED_ROWS_MIN = 4096
+"""Fewer rows are not worth a look at their columns."""
+
 SPREAD_BITS = 12
 """Rows without a key go to the same partition by so many at a time."""
 
@@ -72,12 +76,23 @@ class Packer:
     run: str
     sent: NDArray[np.int64]
     """How many rows have gone to each partition."""
+    travels: bool = True
+    """Whether parts leave this process. Where they do not, a part holds the rows themselves."""
 
     @classmethod
-    def to(cls, topology: Topology, stage: int, number: int, feed: Feed, run: str) -> "Packer":
+    def to(
+        cls,
+        topology: Topology,
+        stage: int,
+        number: int,
+        feed: Feed,
+        run: str,
+        *,
+        travels: bool = True,
+    ) -> "Packer":
         """A packer that has sent nothing yet."""
         sent = np.zeros(topology.partitions, np.int64)
-        return cls(topology, stage, number, feed, run, sent)
+        return cls(topology, stage, number, feed, run, sent, travels)
 
     def pack(
         self, table: pa.Table, source: str | None, partition: str, rank: tuple[int, int]
@@ -86,16 +101,21 @@ class Packer:
         where = f"operator {self.topology.operator(self.stage).name!r}"
         total = self.topology.groups
         groups = groups_of_rows(table, self.feed.key, total, where)
-        table, least = _narrowed(table)
+        is_long = self.travels and table.num_rows >= NARROWED_ROWS_MIN
+        table, narrowed = _narrowed(table) if is_long else (table, {})
         table = table.append_column("_group", pa.array(groups))
         head = encode(
             RowsHead(
-                feed=self.feed_number, source=source, partition=partition, rank=rank, least=least
+                feed=self.feed_number,
+                source=source,
+                partition=partition,
+                rank=rank,
+                narrowed=narrowed,
             )
         )
         for to, piece in _parted(table, partitions_of(groups, self.topology.partitions, total)):
             self.sent[to] += piece.num_rows
-            body = _stream(piece)
+            body = _stream(piece) if self.travels else piece
             yield Part(to, self.stage, Kind.ROWS, head, piece.num_rows, body)
 
     def barriers(self, task: int, tasks: int) -> Iterator[Part]:
@@ -129,41 +149,45 @@ def _parted(table: pa.Table, to: NDArray[np.int64]) -> Iterator[tuple[int, pa.Ta
             start += count
 
 
-def _narrowed(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """The rows with less to carry: offsets and times that lie close together, which they mostly do,
-    become their distance from the least of them, which is given back. What nobody knows is left
-    out."""
-    least = {}
-    for name in _NEAR:
-        if name not in table.column_names:
-            continue
+def _narrowed(table: pa.Table) -> tuple[pa.Table, dict[str, Narrow]]:
+    """The rows with less to carry: whole numbers and moments that lie close together, which they
+    mostly do, become their distance from the least of them. What nobody knows is left out."""
+    narrowed = {}
+    for place, name in reversed(list(enumerate(table.column_names))):
         column = table.column(name)
-        place = table.column_names.index(name)
-        if column.null_count == len(column):
+        kind = str(column.type)
+        if name in _OURS and column.null_count == len(column):
             table = table.remove_column(place)
-            continue
-        numbers = column.cast(pa.int64())
-        ends = pc.min_max(numbers)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
-        if high - low < 1 << 31:
-            least[name] = low
-            table = table.set_column(place, name, pc.subtract(numbers, low).cast(pa.int32()))
-    return table, least
+        elif kind in _NUMBERS and column.null_count < len(column):
+            numbers = column.cast(pa.int64())
+            ends = pc.min_max(numbers)
+            least, span = ends["min"].as_py(), ends["max"].as_py() - ends["min"].as_py()
+            narrow = next((k for k, bits in _NARROW if span < 1 << bits), None)
+            if narrow is not None and narrow.bit_width < column.type.bit_width:
+                narrowed[name] = Narrow(least=least, kind=kind)
+                distances = pc.subtract(numbers, least).cast(narrow, safe=False)
+                table = table.set_column(place, name, distances)
+    return table, narrowed
+
+
+def _widened(table: pa.Table, narrowed: Mapping[str, Narrow]) -> pa.Table:
+    for name, each in narrowed.items():
+        numbers = pc.add(table.column(name).cast(pa.int64()), each.least)
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, numbers.cast(_NUMBERS[each.kind], safe=False))
+    return table
 
 
 def _stream(table: pa.Table) -> Any:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=PART_ROWS_MAX)
+        writer.write_table(table)
     return sink.getvalue()
 
 
 def unpacked(head: RowsHead, part: Part) -> pa.Table:
     """The rows of a part."""
+    if isinstance(part.body, pa.Table):
+        return part.body
     with pa.ipc.open_stream(part.body) as stream:
-        table = stream.read_all()
-    for name, low in head.least.items():
-        numbers = pc.add(table.column(name).cast(pa.int64()), low)
-        whole = numbers if name == "_offset" else numbers.cast(TIME)
-        table = table.set_column(table.column_names.index(name), name, whole)
-    return table
+        return _widened(stream.read_all(), head.narrowed)

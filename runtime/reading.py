@@ -53,7 +53,12 @@ def read(shop: Workshop, plan: Plan, number: int) -> Iterator[Part]:
         yield Part(partition, stage, Kind.ORDERS, encode(orders))
     packers = {
         (name, target.stage, feed_number): Packer.to(
-            topology, target.stage, feed_number, feed, plan.run
+            topology,
+            target.stage,
+            feed_number,
+            feed,
+            plan.run,
+            travels=not (plan.direct and target.stage == 1),
         )
         for name in topology.sources
         if name not in topology.transformed

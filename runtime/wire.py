@@ -40,6 +40,7 @@ __all__ = [
     "Barrier",
     "Failure",
     "Kind",
+    "Narrow",
     "Orders",
     "Part",
     "Plan",
@@ -92,7 +93,16 @@ class Part:
     kind: Kind
     head: bytes
     rows: int = 0
-    body: bytes | None = None
+    body: Any = None
+    """An Arrow stream; within one process also a table."""
+
+
+class Narrow(msgspec.Struct, frozen=True, kw_only=True):
+    """A column that holds the distance from a number, and not the number itself."""
+
+    least: int
+    kind: str
+    """What it is otherwise."""
 
 
 class RowsHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +115,8 @@ class RowsHead(msgspec.Struct, frozen=True, kw_only=True):
     partition: str
     rank: tuple[int, int]
     """Where they stand among the rows of their feed: the first offset, or the task, and a count."""
-    least: dict[str, int] = {}
-    """Columns that hold the distance from this number, and not the number itself."""
+    narrowed: dict[str, Narrow] = {}
+    """Columns that hold distances."""
 
 
 class Barrier(msgspec.Struct, frozen=True, kw_only=True):
