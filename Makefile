@@ -65,7 +65,7 @@ storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each k
 storm-log: $(READY)  ## Eight producers, five million rows, kills and zombies
 	PENSTOCK_LOG_ROWS=5000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
 
-bench: $(READY) java  ## The runtime against Spark's own streaming, with a plot; about 25 minutes
+bench: $(READY) java  ## The runtime against Spark's own streaming, with a plot; about 35 minutes
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.w1
 

@@ -15,6 +15,7 @@ from benchmarks.w1_data import (
     FLOOR,
     FULL,
     FUNCTION,
+    FUNCTION_DIRECT,
     GROUP_BY,
     GROWTH,
     KEYS,
@@ -93,12 +94,13 @@ class Results:
         ]
 
     def _against_jvm(self, rows: int) -> list[Bar]:
-        what, ours = f"function per key, {rows:,} rows, against the JVM", self.rate(FUNCTION, rows)
+        found = []
         durable, nowhere = (self.rate(GROUP_BY[sink], rows) for sink in ("Parquet", "noop"))
-        return [
-            *_at_least(f"{what}, Parquet sink", ours, durable, AGAINST_JVM),
-            *_at_least(f"{what}, noop sink", ours, nowhere, None),
-        ]
+        for way, system in (("direct", FUNCTION_DIRECT), ("shuffled", FUNCTION)):
+            what, ours = f"function per key, {way}, {rows:,} rows", self.rate(system, rows)
+            found += _at_least(f"{what}, against the JVM", ours, durable, AGAINST_JVM)
+            found += _at_least(f"{what}, against the JVM with no sink", ours, nowhere, None)
+        return found
 
     def _against_python(self, rows: int) -> list[Bar]:
         fastest = self.fastest_python()

@@ -5,9 +5,9 @@
 Started by `benchmarks.w1`, once for each name. Rows come from Parquet files, as many files at once
 as make one epoch. Structured Streaming's time for a batch is what it says itself
 (`triggerExecution`). It is given what helps it: RocksDB with a changelog, no counting of the keys
-it holds, files listed once; and the floor, whose rows go to Python, the faster kind of socket. Its
-outputs are written as Parquet, because those of Penstock are
-durable too; and once more to nowhere, so that nobody has to guess what the sink costs.
+it holds, files listed once; and those whose rows go to Python, the faster kind of socket. Outputs
+are written as Parquet, because those of Penstock are durable too; and once more to nowhere, so that
+nobody has to guess what the sink costs.
 """
 
 import argparse

@@ -75,9 +75,8 @@ class Emitted:
     def settle(self) -> None:
         """Make columns of the rows so far. Done every few thousand rows, the memory of one lot
         serves the next, and is still in the processor's reach."""
-        if not self.rows:
-            return
-        self._tables.append(fitted_columns(self.where, self.rows, self.schema))
+        if self.rows:
+            self._tables.append(fitted_columns(self.where, self.rows, self.schema))
         stops = np.array([0, *self.calls], np.int64)
         callers = np.array(self.callers, np.int64)
         self._callers.append(np.repeat(callers, stops[1:] - stops[:-1]))

@@ -159,7 +159,7 @@ def _narrowed(table: pa.Table) -> tuple[pa.Table, dict[str, Narrow]]:
         if name in _OURS and column.null_count == len(column):
             table = table.remove_column(place)
         elif kind in _NUMBERS and column.null_count < len(column):
-            numbers = column.cast(pa.int64())
+            numbers = _through_int32(column, kind).cast(pa.int64())
             ends = pc.min_max(numbers)
             least, span = ends["min"].as_py(), ends["max"].as_py() - ends["min"].as_py()
             narrow = next((k for k, bits in _NARROW if span < 1 << bits), None)
@@ -173,9 +173,14 @@ def _narrowed(table: pa.Table) -> tuple[pa.Table, dict[str, Narrow]]:
 def _widened(table: pa.Table, narrowed: Mapping[str, Narrow]) -> pa.Table:
     for name, each in narrowed.items():
         numbers = pc.add(table.column(name).cast(pa.int64()), each.least)
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, numbers.cast(_NUMBERS[each.kind], safe=False))
+        whole = _through_int32(numbers, each.kind).cast(_NUMBERS[each.kind])
+        table = table.set_column(table.column_names.index(name), name, whole)
     return table
+
+
+def _through_int32(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+    """Arrow turns days into numbers of 32 bits only, and back from them."""
+    return column.cast(pa.int32()) if kind == str(pa.date32()) else column
 
 
 def _stream(table: pa.Table) -> Any:

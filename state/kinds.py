@@ -95,6 +95,15 @@ class PlainValue(Value[T]):
         else:
             self._changes[self.entry] = encoded
 
+    def clear(self) -> None:
+        """Remove the value."""
+        if self.committed is NOT_FETCHED or self._overlay.is_noting:
+            super().clear()
+        elif self.committed is None:
+            self._changes.pop(self.entry, None)
+        else:
+            self._changes[self.entry] = None
+
 
 class Map(Generic[K, V]):
     """Values by a second key, in the order of that key."""

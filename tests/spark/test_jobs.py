@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.checkpoint import Root
+from penstock.runtime import frames
 from penstock.runtime.cli import app
 from penstock.runtime.run import Ran, run_job
 from penstock.runtime.session import start_spark
@@ -330,3 +331,22 @@ def test_tables_are_read_by_duckdb_and_spark(tmp_path: Path, spark: SparkSession
     register(spark)
     frame = spark.read.format("penstock").option("root", root).option("table", "totals").load()
     assert [tuple(row) for row in frame.select("user", "total").collect()] == [("ada", 6)]
+
+
+@pytest.mark.parametrize("longest", [0, 64 << 10], ids=["described anew", "kept"])
+def test_every_epoch_has_a_query_of_its_own(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    """One that found the shuffle of the last would read nothing new; and nothing of a plan stays
+    in the session, however it came to the tasks."""
+    monkeypatch.setattr(frames, "SETTING_BYTES_MAX", longest)
+    log = make_log(tmp_path, [{"user": f"u{n % 5}", "amount": n} for n in range(40)])
+    job = ps.Job("t", partitions=2)
+    job.read(log).key_by("user").process(total).write(ps.Table("totals"))
+    ran = run(job, tmp_path, records=8)
+
+    assert ran.epochs >= 5
+    newest = ps.read_table(str(tmp_path / "root"), "totals", latest_by="user").to_pylist()
+    wanted = {f"u{k}": sum(n for n in range(40) if n % 5 == k) for k in range(5)}
+    assert {row["user"]: row["total"] for row in newest} == wanted
+    assert not [name for name in spark.conf.getAll if name.startswith("spark.penstock.plan")]

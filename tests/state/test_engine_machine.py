@@ -276,7 +276,11 @@ class EngineMachine(RuleBasedStateMachine):
     def edited(self, which: int, place: Place) -> tuple[dict[str, Any], Model, EpochTimes]:
         """The handles of an attempt at a key, and what mirrors them."""
         attempt = self.pick(which)
-        attempt.space.bind(place[0], encode_key(place[1]))
+        group, key = place[0], encode_key(place[1])
+        if (which + group) % 2:
+            next(attempt.space.visit([group], [key]))
+        else:
+            attempt.space.bind(group, key)
         return attempt.space.states, attempt.model, attempt.space.times
 
     # The life of attempts and hosts.

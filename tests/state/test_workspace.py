@@ -1,6 +1,6 @@
 """State as a function sees it, over several epochs of a real database."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,9 +8,9 @@ import pytest
 
 from penstock.errors import Invalid
 from penstock.state.declare import by_clock
-from penstock.state.keys import encode_key
+from penstock.state.keys import decode_key, encode_key
 from penstock.state.kinds import List, Map, Timer, Value
-from penstock.state.workspace import Workspace
+from penstock.state.workspace import VISITED_AT_ONCE, Workspace
 from tests.support.state_engine import Engine, shown
 
 
@@ -311,6 +311,42 @@ def test_what_is_prefetched_is_what_is_read(engine: Engine) -> None:
     for number, (group, key) in enumerate(KEYS, 1):
         space.bind(group, encode_key(key))
         assert (space.states["count"].get(), space.states["total"].get()) == (number, None)
+
+
+def one_value(*, count: Value[int]) -> None: ...
+
+
+def two_values(*, count: Value[int], total: Value[int], seen: Map[str, int]) -> None: ...
+
+
+@pytest.mark.parametrize("declared", [one_value, two_values])
+def test_keys_are_visited_with_their_values(tmp_path: Path, declared: Callable[..., None]) -> None:
+    """Whatever was there, however many lots there are, and whatever was changed before."""
+    engine = Engine(tmp_path, declared)
+    names = [spec.name for spec in engine.specs if spec.kind == "value"]
+    keys = sorted((number % 4, encode_key(number)) for number in range(3 * VISITED_AT_ONCE // 2))
+    groups, encoded = [group for group, _ in keys], [key for _, key in keys]
+    space = engine.space()
+    for _, (_, key) in zip(space.visit(groups, encoded), keys, strict=True):
+        for name in names:
+            assert space.states[name].get() is None
+            space.states[name].set(decode_key(key)[0])
+    engine.commit(space)
+
+    space = engine.space()
+    space.bind(*keys[7])
+    space.states["count"].set(-1)
+    for at, _ in enumerate(space.visit(groups, encoded)):
+        assert (space.group, space.key) == keys[at]
+        number = decode_key(encoded[at])[0]
+        for name in names:
+            changed = at == 7 and name == "count"
+            assert space.states[name].get() == (-1 if changed else number)
+            space.states[name].set(5)
+            space.states[name].set(number)
+
+    assert engine.finish(space, "no change") is None
+    engine.database.close()
 
 
 def test_an_abandoned_attempt_changes_nothing(engine: Engine) -> None:
