@@ -58,7 +58,7 @@ class Emitted:
     rows: list[Any] = field(default_factory=list)
     """Those that are not columns yet."""
     calls: list[int] = field(default_factory=list)
-    """How many of them there were after each call that made some."""
+    """How many of them there were after each call; one that made none may be left out."""
     callers: list[int] = field(default_factory=list)
     """Which call that was."""
     _tables: list[pa.Table] = field(default_factory=list)

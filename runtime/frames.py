@@ -1,10 +1,11 @@
 """One epoch as a Spark job: stages of parts, from the plan to the reports.
 
 Only DataFrame operations are used that Spark Connect knows as well: `range`, `mapInArrow`,
-`repartitionById`, `union`, `observe`.
+`repartitionById`, `union`, `observe`, `select`; and settings of the session.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from penstock.errors import Invalid, Unavailable
+from penstock.errors import Invalid, PenstockError, Unavailable
 from penstock.runtime.checking import Outcome
 from penstock.runtime.reading import rows_schema
 from penstock.runtime.tasks import (
@@ -30,7 +31,6 @@ from penstock.runtime.wire import PARTS_DDL, Failure, Kind, Plan, Report, decode
 from penstock.runtime.workshop import Workshop
 
 __all__ = ["EpochRunner", "SparkFailed", "transformed_schema"]
-
 
 SETTING_BYTES_MAX = 64 << 10
 """The longest plan that is a setting: every task is sent all settings."""
@@ -76,10 +76,11 @@ class EpochRunner:
         """Run one try of an epoch, and bring back what its tasks say."""
         observations: dict[tuple[int, int], Observation] = {}
         body = encode(plan)
-        if self._transformed_feeds() or len(body) > SETTING_BYTES_MAX:
-            table = self._collected(self._frame(plan, PlanHere(body), observations))
-        else:
-            table = self._collected_again(plan, body)
+        with _explained():
+            if self._transformed_feeds() or len(body) > SETTING_BYTES_MAX:
+                table = self._frame(plan, PlanHere(body), observations).toArrow()
+            else:
+                table = self._collected_again(plan, body)
         reports, failures = _sorted(table)
         for each in read_reports(self._shop, self._shop.topology, plan):
             if isinstance(each, Failure):
@@ -97,7 +98,7 @@ class EpochRunner:
             self._kept[shape] = self._frame(plan, PlanHere(setting=self._setting), {})
         self._spark.conf.set(self._setting, body.decode())
         try:
-            return self._collected(self._kept[shape].select("*"))
+            return self._kept[shape].select("*").toArrow()
         finally:
             with suppress(Exception):  # Spark may be gone
                 self._spark.conf.unset(self._setting)
@@ -145,13 +146,16 @@ class EpochRunner:
         changed: DataFrame = rows if feed.transform is None else feed.transform(rows)
         return changed
 
-    def _collected(self, frame: DataFrame) -> pa.Table:
-        try:
-            return frame.toArrow()
-        except PySparkException as error:
-            raise SparkFailed("Spark", _first_line(error), "the epoch is tried again") from error
-        except Exception as error:
-            raise SparkFailed("Spark", _first_line(error), "the epoch is tried again") from error
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Whatever Spark raises, and py4j if Spark is gone, as a failure that is tried again."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise SparkFailed("Spark", _first_line(error), "the epoch is tried again") from error
 
 
 def _first_line(error: Exception) -> str:

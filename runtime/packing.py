@@ -2,7 +2,8 @@
 
 The hash is Spark's own, taken on whole columns, so it does not matter who takes it. Beside the
 user's columns a row takes along its key group, its offset and its times; where it comes from
-stands once in the head of the part.
+stands once in the head of the part, and so does the least of each column of numbers, which travel
+as distances from it. Rows that stay in their process are not packed.
 
     _offset       where it stands in its source partition; of an operator's rows, a count
     _event_time   when it happened, if anybody knows

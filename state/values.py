@@ -48,11 +48,11 @@ class Codec(Generic[T]):
         """The bytes of a value, or `Invalid` if it is not of the declared type."""
         try:
             encoded = self._encode(value)
-            if self._read_back:
-                if type(value) is not self._exact:
+            if type(value) is not self._exact:
+                if self._read_back:
                     self._decode(encoded)
-            elif type(value) is not self._exact:
-                self._check(value, encoded)
+                else:
+                    self._check(value, encoded)
         except _UNFIT as error:
             raise self._refused(value, str(error)) from error
         if len(encoded) > VALUE_BYTES_MAX:
