@@ -73,11 +73,9 @@ def value_epoch(
     """Seconds, and the size of the delta, with an entry per key."""
     started = time.perf_counter()
     space = workspace(database)
-    named = list(zip(groups.tolist(), map(encode_key, keys.tolist()), strict=True))
-    space.prefetch(named)
+    visiting = space.visit(groups.tolist(), [encode_key(key) for key in keys.tolist()])
     total = space.states["total"]
-    for (group, key), value in zip(named, cut(values.tobytes(), VALUE_BYTES), strict=True):
-        space.bind(group, key)
+    for value, _ in zip(cut(values.tobytes(), VALUE_BYTES), visiting, strict=True):
         total.get()
         total.set(value)
     delta = space.finish(data.folder / "value.sst", data.marker(), SETTINGS)

@@ -82,13 +82,9 @@ def overlay_read(database: PartitionDatabase, entries: list[bytes]) -> list[byte
 def value_read(database: PartitionDatabase, keys: list[tuple[int, bytes]]) -> list[Any]:
     """What an epoch does to have the values of its keys."""
     space = workspace(database)
-    space.prefetch(keys)
-    bind, get = space.bind, space.states["total"].get
-    found = []
-    for group, key in keys:
-        bind(group, key)
-        found.append(get())
-    return found
+    get = space.states["total"].get
+    visiting = space.visit([group for group, _ in keys], [key for _, key in keys])
+    return [get() for _ in visiting]
 
 
 def writing(data: Data) -> list[Row]:

@@ -159,14 +159,6 @@ class Workspace:
         if numbers:
             self.overlay.prefetch([prefix + n for prefix in prefixes for n in numbers])
 
-    def prefetch(self, keys: list[tuple[int, bytes]]) -> None:
-        """Fetch the values of many keys with one request."""
-        numbers = sorted(c.number for c in self._cells.values() if c.spec.kind == "value")
-        wanted = [
-            section_prefix(group, DATA) + key + number for group, key in keys for number in numbers
-        ]
-        self.overlay.prefetch(sorted(wanted))
-
     def expire(self) -> int:
         """Remove every entry whose time to live is over; how many."""
         return sum(

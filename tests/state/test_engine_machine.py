@@ -495,9 +495,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert shown(handle) == model.seen_by(place, state)
 
     @rule(which=attempts)
-    def prefetch(self, which: int) -> None:
-        """Reading ahead changes nothing that anybody sees."""
-        self.pick(which).space.prefetch([(group, encode_key(key)) for group, key in PLACES])
+    def visit(self, which: int) -> None:
+        """Every key in turn, its values fetched with those of all others."""
+        attempt = self.pick(which)
+        groups, keys = [group for group, _ in PLACES], [encode_key(key) for _, key in PLACES]
+        for place, _ in zip(PLACES, attempt.space.visit(groups, keys), strict=True):
+            for state, handle in attempt.space.states.items():
+                assert shown(handle) == attempt.model.seen_by(place, state)
 
 
 @pytest.mark.parametrize("share", range(SHARES))

@@ -296,7 +296,7 @@ def test_each_state_is_cleared_alone(engine: Engine) -> None:
         assert shown(space) == {**filled(1), name: EMPTY[name]}
 
 
-def test_what_is_prefetched_is_what_is_read(engine: Engine) -> None:
+def test_what_is_fetched_is_what_is_read(engine: Engine) -> None:
     """One request for all keys, also those that have nothing; what was set since stays."""
     space = engine.space()
     for number, (group, key) in enumerate(KEYS, 1):
@@ -306,11 +306,10 @@ def test_what_is_prefetched_is_what_is_read(engine: Engine) -> None:
 
     space = engine.space()
     space.states["count"].set(-1)
-    space.prefetch([(group, encode_key(key)) for group, key in [*KEYS, (0, "k"), (1, "x")]])
-    assert space.states["count"].get() == -1
-    for number, (group, key) in enumerate(KEYS, 1):
-        space.bind(group, encode_key(key))
-        assert (space.states["count"].get(), space.states["total"].get()) == (number, None)
+    places = [*KEYS, (0, "k"), (1, "x")]
+    visiting = space.visit([group for group, _ in places], [encode_key(key) for _, key in places])
+    for wanted, _ in zip([*range(1, len(KEYS) + 1), -1, None], visiting, strict=True):
+        assert (space.states["count"].get(), space.states["total"].get()) == (wanted, None)
 
 
 def one_value(*, count: Value[int]) -> None: ...
