@@ -229,6 +229,8 @@ def check(folder: Path) -> None:
     if found != expected:
         wrong = {u for u in found.keys() | expected.keys() if found.get(u) != expected.get(u)}
         fail(f"{len(wrong)} users have other totals than the log says, {min(wrong)} among them")
+    elsewhere = ROWS - sum(found.values())
+    say(f"   {elsewhere:,} clicks are from elsewhere. Of those from Korea:")
     say(f"   {len(found):,} users, {sum(found.values()):,} clicks: exactly those of the log.")
     sound = penstock("fsck", str(folder / "root"))
     say(f"   penstock fsck: {sound}")
@@ -245,6 +247,7 @@ def penstock(*arguments: str) -> str:
 def demo(folder: Path) -> None:
     """The story, step by step."""
     say(f"1. {ROWS:,} clicks are written to a log in {folder}.")
+    say("   The job is examples/clicks.py: it counts, user by user, those from Korea.")
     append_clicks(str(folder / "log"), ROWS)
 
     say(f"2. The job is started on {EXECUTORS} executors; Spark takes a while to come up.")
@@ -265,7 +268,9 @@ def demo(folder: Path) -> None:
     finally:
         second.stop()
 
-    say(f"5. Everything is processed, in {answer['last_epoch']} epochs. The busiest users:")
+    say(
+        f"5. Everything is processed, in {answer['last_epoch']} epochs. The busiest users in Korea:"
+    )
     check(folder)
     if not first.restored:
         fail("no state was restored after it was deleted")
