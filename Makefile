@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Quix Streams wants older packages than ours: it is measured from an environment of its own.
+QUIX   := $(VENV)/quix
 SEEDS  ?= 50000
 LOG_SEEDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test demo leaders java sim sim-log crashpoints mutants storm storm-log bench bench-commit bench-state bench-log torture clean lock
+.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit kafka torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -25,13 +27,16 @@ $(READY): pyproject.toml constraints.txt
 java:  ## Say whether the Java that Spark needs is here
 	@tools/check-java
 
+servers:  ## Install Postgres, Redis and Chromium for the tests (Debian, as root); they start them
+	@tools/get-servers
+
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 test: $(READY) java  ## Every test, and the built wheel in a clean environment
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) java  ## A job that loses an executor, its state and its driver, and no event
 	$(BIN)/python examples/demo.py
@@ -77,6 +82,32 @@ bench-state: $(READY)  ## State against bare RocksDB, its memory, restores and u
 
 bench-log: $(READY)  ## The embedded log against bare Arrow files, and opening a long one
 	$(BIN)/python -m benchmarks.log
+
+bench-sinks: $(READY)  ## Every sink with and without exactly-once, with a plot; about 15 minutes
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.sinks
+
+bench-kafka: $(READY) java  ## From topic to topic beside Quix Streams and Spark, with a plot; about 15 minutes
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@test -x $(QUIX)/bin/python || $(PYTHON) -m venv $(QUIX)
+	$(QUIX)/bin/pip install --quiet --disable-pip-version-check -r benchmarks/kafka_quix.txt
+	$(BIN)/python -m benchmarks.kafka
+
+kafka: $(READY) java  ## A Kafka broker to play with, until Ctrl-C; it says where it listens
+	$(BIN)/python -m tests.support.kafka
+
+storm-sinks: $(READY) java  ## One job, six kinds of sink, twenty kills, every server away once; 6 minutes
+	PENSTOCK_KILLS=20 $(BIN)/pytest -q tests/spark/test_six_sinks.py
+
+storm-spark: $(READY) java  ## Ten drivers and five executors killed, and the machines of state with 2,000 runs each
+	PENSTOCK_DRIVER_KILLS=10 PENSTOCK_EXECUTOR_KILLS=5 $(BIN)/pytest -q tests/spark/test_same_results.py
+	PENSTOCK_MACHINE_EXAMPLES=2000 $(BIN)/pytest -q tests/state/test_engine_machine.py tests/checkpoint/test_partition_machine.py
+
+storm-kafka: $(READY) java  ## From topic to topic: twenty kills, three brokers killed, 200,000 messages
+	PENSTOCK_KILLS=20 $(BIN)/pytest -q tests/spark/test_kafka_kills.py
+
+bench-audit: $(READY)  ## An audit of ten million rows: how fast, in how much memory
+	$(BIN)/python -m benchmarks.audit
 
 torture: $(READY)  ## Kill -9 a process working on state 500 times; nothing may be torn
 	$(BIN)/python -m tests.torture

@@ -1,7 +1,9 @@
-"""Proof: the protocols of this project run against a world that goes wrong on purpose.
+"""Proof: the protocols of this project run against a world that goes wrong on purpose, and jobs in
+production looked at from outside (`penstock.chaos.audit`).
 
 Promise: a verdict is one of valid, invalid and unknown; the same seed gives the same run; a
-fault that was asked for and never happened is reported, not counted as survived.
+fault that was asked for and never happened is reported, not counted as survived; an audit changes
+nothing.
 
 May import everything.
 """

@@ -43,7 +43,7 @@ from penstock.errors import Fenced, Gone, Invalid, PenstockError
 from penstock.fencing import heartbeats, release, stand_by
 from penstock.ids import Attempt, Epoch, Holder, JobName
 from penstock.points import Point
-from penstock.sinks import roll_forward
+from penstock.sinks import Shard, roll_forward
 
 __all__ = ["PARTITIONS", "SINK", "Program", "Workload", "rows_of"]
 
@@ -198,9 +198,10 @@ class Program:
 
     def _roll_forward(self, chain: Chain, leader: Leader) -> Steps[None]:
         applied = []
-        for shard in range(PARTITIONS):
-            done = yield from roll_forward(chain, leader.tenure, leader.head, SINK, shard)
-            applied.append(done)
+        for number in range(PARTITIONS):
+            shard = Shard(SINK, number, PARTITIONS)
+            done = yield from roll_forward(chain, leader.tenure, leader.head, shard)
+            applied.append(0 if done is None else done.epoch)
         self._applied = min(applied)
 
     def _plan(self, parent: Manifest | None) -> dict[str, Range]:

@@ -208,7 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Any method is passed on alike."""
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client is gone: nobody asked for half of it
+            self.close_connection = True
+            return
         request = Request(self.command, self.path, dict(self.headers.items()), body)
         answer = self.answer(request, self._forward)
         # First: whoever has the answer may look at once.

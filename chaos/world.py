@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from penstock.checkpoint import MemoryStore
 from penstock.checkpoint.perform import store_handlers
 from penstock.effects import Create, Delete, Effect, Put, Replace, Stored
-from penstock.errors import Fenced, Invalid
 from penstock.ids import Epoch
-from penstock.sinks import Apply, Cursor, ReadCursor
+from penstock.sinks import Apply, Cursor, Held, ReadCursor
+from penstock.sinks.cursors import is_applied
 
 __all__ = ["ModelSink", "ProcessClock", "SeededChance", "Shard", "Witness", "World"]
 
@@ -40,8 +40,7 @@ class Witness(Protocol):
 class Shard:
     """One shard of the model sink: rows and cursor, changed together."""
 
-    cursor: Cursor | None = None
-    token: int = 0
+    held: Held | None = None
     outputs: list[tuple[Epoch, tuple[bytes, ...]]] = field(default_factory=list)
 
 
@@ -53,21 +52,16 @@ class ModelSink:
 
     def cursor(self, effect: ReadCursor) -> Cursor | None:
         """How far the shard is."""
-        return self._shard(effect).cursor
+        held = self._shard(effect).held
+        return None if held is None else held.cursor
 
     def apply(self, effect: Apply) -> bool:
         """Take the rows and the cursor, or refuse; False if they are there already."""
         shard = self._shard(effect)
-        if effect.token < shard.token:
-            raise Fenced("sink", held=effect.token, newest=shard.token, by="a newer leader")
-        shard.token = effect.token
-        done = Epoch(0) if shard.cursor is None else shard.cursor.epoch
-        if effect.cursor.epoch <= done:
+        if is_applied(effect, shard.held):
             return False
-        if effect.follows != done:
-            raise Invalid("sink", f"is at {done} and was offered {effect.cursor.epoch}", "report")
         shard.outputs.append((effect.cursor.epoch, effect.outputs))
-        shard.cursor = effect.cursor
+        shard.held = Held(effect.cursor, effect.token)
         return True
 
     def _shard(self, effect: Apply | ReadCursor) -> Shard:

@@ -7,7 +7,7 @@ neither is it called missing.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import TypeVar
 
@@ -34,8 +34,13 @@ T = TypeVar("T")
 class Chain:
     """A root as a reader sees it. With a tenure, it also notices that the tenure is over."""
 
-    def __init__(self, tenure: Tenure | None = None) -> None:
+    def __init__(
+        self, tenure: Tenure | None = None, known: MutableMapping[Key, Manifest] | None = None
+    ) -> None:
+        """`known` are manifests that need not be read again, since they never change. What is
+        read is added to it."""
         self._tenure = tenure
+        self._known = known
         self._generation: Generation | None = None
         """The line of history this reader began with."""
 
@@ -62,8 +67,13 @@ class Chain:
 
     def manifest(self, ref: Ref, needed_by: Epoch, at: Point) -> Steps[Manifest]:
         """The manifest `ref` names. It is there as long as `needed_by` is retained."""
+        if self._known is not None and ref.key in self._known:
+            return self._known[ref.key]
         decoded = partial(decode_manifest, ref.key)
-        return (yield from self._verified(ref, needed_by, at, decoded))
+        found = yield from self._verified(ref, needed_by, at, decoded)
+        if self._known is not None:
+            self._known[ref.key] = found
+        return found
 
     def payload(self, ref: Ref, needed_by: Epoch, at: Point) -> Steps[bytes]:
         """The small object `ref` names. It is there as long as `needed_by` is retained."""

@@ -18,7 +18,7 @@ from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch, Key
 from penstock.points import Point
 
-__all__ = ["Findings", "check"]
+__all__ = ["Findings", "check", "look_at"]
 
 STARTS_MAX = 10
 """How often a check of a running job begins again."""
@@ -126,22 +126,30 @@ class _Check:
                 yield from self._object(ref, needed_by)
 
     def _object(self, ref: Ref, needed_by: Epoch) -> Steps[None]:
-        """Look at one object; what seems wrong is looked at again before it is said."""
-        wrong = ""
-        digested: Digested | None = None
-        for _ in range(READS_MAX):
-            digested = yield Digest(Point.READ_OBJECT, ref.key)
-            if digested is None:
-                wrong = f"{ref.key} is missing, though epoch {needed_by} needs it."
-                continue
-            try:
-                verify(ref, digested.sha256, digested.size_bytes)
-            except Corrupt as altered:
-                wrong = str(altered)
-                continue
+        seen = yield from look_at(self._chain, ref, needed_by)
+        if isinstance(seen, str):
+            self.found.wrong.append(seen)
+        else:
             self.found.objects += 1
-            self.found.size_bytes += digested.size_bytes
-            return
+            self.found.size_bytes += seen.size_bytes
+
+
+def look_at(chain: Chain, ref: Ref, needed_by: Epoch) -> Steps[Digested | str]:
+    """Verify one object, or say what is wrong with it. What seems wrong is looked at again first;
+    `Gone` if HEAD has let go of it."""
+    wrong = ""
+    digested: Digested | None = None
+    for _ in range(READS_MAX):
+        digested = yield Digest(Point.READ_OBJECT, ref.key)
         if digested is None:
-            yield from self._chain.explain(ref, needed_by)
-        self.found.wrong.append(wrong)
+            wrong = f"{ref.key} is missing, though epoch {needed_by} needs it."
+            continue
+        try:
+            verify(ref, digested.sha256, digested.size_bytes)
+        except Corrupt as altered:
+            wrong = str(altered)
+            continue
+        return digested
+    if digested is None:
+        yield from chain.explain(ref, needed_by)
+    return wrong

@@ -9,12 +9,13 @@
     tables/<table>/<epoch>/index-<attempt>.json, page-<number>-<attempt>.json
     pins/<name>/<mark>.json
     heartbeats/<token>.json
+    cursors/<job>/<sink>/<shard>.json                          of sinks that can keep none
 
-Invariant: but for HEAD and a leader's heartbeat no name is ever used twice, and every name of an
-object that an epoch may publish says which epoch. An object of an epoch that HEAD has passed is
-either named by the chain or never will be, so the collector needs neither a clock nor the word
-of a running upload. It never looks below `tables/`: what a table is made of outlives the epochs
-that added it, and `penstock.sinks.table_sweep` judges it by the table's own index.
+Invariant: but for HEAD, a leader's heartbeat and such a cursor no name is ever used twice, and
+every name of an object that an epoch may publish says which epoch. An object of an epoch that HEAD
+has passed is either named by the chain or never will be, so the collector needs neither a clock nor
+the word of a running upload. It never looks below `tables/`: what a table is made of outlives the
+epochs that added it, and `penstock.sinks.table_sweep` judges it by the table's own index.
 """
 
 import re
@@ -26,6 +27,7 @@ __all__ = [
     "EPOCH_PREFIXES",
     "HEAD_KEY",
     "PIN_PREFIX",
+    "commit_of",
     "delta_key",
     "epoch_of",
     "manifest_key",
@@ -46,6 +48,7 @@ EPOCH_PREFIXES = ("changelog/", "manifests/", "outputs/", "snapshots/")
 _EPOCH = re.compile(
     r"(?:manifests/|(?:changelog|snapshots)/[^/]+/[^/]+/|(?:outputs|tables)/[^/]+/)(\d{12})(?:[-/]|$)"
 )
+_COMMIT = re.compile(r"manifests/\d{12}-(.+)\.json")
 _TOKEN = re.compile(rf"{HEARTBEAT_PREFIX}(\d{{12}})\.json")
 
 
@@ -95,6 +98,12 @@ def epoch_of(key: str) -> Epoch | None:
     """The epoch an object belongs to, or None for a name that is not one of ours."""
     found = _EPOCH.match(key)
     return Epoch(int(found.group(1))) if found else None
+
+
+def commit_of(key: str) -> CommitId | None:
+    """The commit whose manifest this is, or None."""
+    found = _COMMIT.fullmatch(key)
+    return CommitId(found.group(1)) if found else None
 
 
 def token_of(key: str) -> Token | None:

@@ -51,6 +51,8 @@ class SourceProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The latest event time seen, per source partition."""
     active_ms: dict[str, int] = {}
     """When the last epoch was planned that read something, per source partition."""
+    identities: dict[str, str] = {}
+    """What tells a source's logs from others of the same name, such as the ids of its topics."""
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@
     2. files of the snapshot kept on this host, and deltas
     3. files of the snapshot from the store, and deltas
     4. every delta there ever was, if all of them are still kept
+    5. a changelog that is kept elsewhere, if the job has one
 
 Each is tried when the one before it is missing or fails its check; what was chosen and what it
 cost is reported. A database that is not on the lineage is discarded: it may be ahead by an epoch
@@ -27,7 +28,7 @@ from penstock.checkpoint.manifest import Delta
 from penstock.checkpoint.recovery import Lineage
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Clock
-from penstock.errors import Corrupt, Unavailable
+from penstock.errors import Corrupt, PenstockError, Unavailable
 from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.database import PartitionDatabase
 from penstock.state.delta import Marker
@@ -35,7 +36,11 @@ from penstock.state.hashing import sha256_of
 from penstock.state.host import DatabaseFolder, HostFolder, PartitionFolder
 from penstock.state.settings import StateSettings
 
-__all__ = ["Identity", "OpenPartition", "Restore", "Restorer", "Way"]
+Elsewhere = Callable[[PartitionDatabase, Path], None]
+"""Fills an empty database with the newest version that a changelog outside the root has. The path
+is where it may keep a file while it does so. `Unavailable` if that version will be there later."""
+
+__all__ = ["Elsewhere", "Identity", "OpenPartition", "Restore", "Restorer", "Way"]
 
 DOWNLOADS_MAX = 4
 EVICT_EVERY = 64
@@ -51,6 +56,7 @@ class Way(StrEnum):
     LOCAL_FILES = "snapshot files on this host"
     STORE_FILES = "snapshot files from the store"
     CHANGELOG = "the whole changelog"
+    ELSEWHERE = "the changelog outside the root"
 
 
 @dataclass(slots=True)
@@ -124,13 +130,14 @@ class Restorer:
         lineage: Lineage,
         folder: PartitionFolder,
         whole: Callable[[], Lineage | None] = lambda: None,
+        elsewhere: Elsewhere | None = None,
     ) -> OpenPartition:
         """The partition's database at the version `lineage` ends with.
 
         `whole` finds the lineage without snapshots, from the first epoch on, if it is kept.
         """
         started_s = self.clock.monotonic()
-        attempt = _Opening(self.store, self.settings, identity, folder, Restore())
+        attempt = _Opening(self.store, self.settings, identity, folder, Restore(), elsewhere)
         opened = attempt.local(lineage) or attempt.rebuilt(lineage, whole)
         try:
             _sweep(folder, lineage)
@@ -160,6 +167,7 @@ class _Opening:
     identity: Identity
     folder: PartitionFolder
     restore: Restore
+    elsewhere: Elsewhere | None = None
     verified: set[str] = field(default_factory=set)
     """Hashes of what this opening has read and found right."""
     counting: threading.Lock = field(default_factory=threading.Lock)
@@ -189,24 +197,52 @@ class _Opening:
         return False
 
     def rebuilt(self, lineage: Lineage, whole: Callable[[], Lineage | None]) -> OpenPartition:
-        """Ways 2 to 4, in a new folder."""
+        """Ways 2 to 5, in a new folder."""
         held = self.folder.new_database()
         try:
             try:
-                return self._from(lineage, held)
+                return self._from_store(lineage, whole, held)
             except Corrupt as damage:
-                everything = whole()
-                if everything is None or everything == lineage:
+                if self.elsewhere is None or lineage.version is None:
                     raise
-                log.warning("%s; trying the whole changelog", damage)
+                log.warning("%s; trying the changelog outside the root", damage)
                 held.discard()
-                opened = self._from(everything, held)
-                self.restore.way = Way.CHANGELOG
-                return opened
+                return self._from_elsewhere(lineage, held, self.elsewhere)
         except BaseException:
             held.discard()
             held.let_go()
             raise
+
+    def _from_store(
+        self, lineage: Lineage, whole: Callable[[], Lineage | None], held: DatabaseFolder
+    ) -> OpenPartition:
+        try:
+            return self._from(lineage, held)
+        except Corrupt as damage:
+            everything = whole()
+            if everything is None or everything == lineage:
+                raise
+            log.warning("%s; trying the whole changelog", damage)
+            held.discard()
+            opened = self._from(everything, held)
+            self.restore.way = Way.CHANGELOG
+            return opened
+
+    def _from_elsewhere(
+        self, lineage: Lineage, held: DatabaseFolder, fill: Elsewhere
+    ) -> OpenPartition:
+        """What a changelog outside the root says, if that is the very version that is wanted."""
+        held.path.mkdir(parents=True, exist_ok=True)
+        database = PartitionDatabase(held.path, self.settings)
+        try:
+            fill(database, self.folder.scratch())
+            if not _is_at(database, lineage):
+                raise _other_version(database, lineage)
+        except BaseException:
+            database.close()
+            raise
+        self.restore.way = Way.ELSEWHERE
+        return OpenPartition(database, held, self.restore)
 
     def _open(self, held: DatabaseFolder) -> PartitionDatabase | None:
         """The database in a folder, or None if it is of no use."""
@@ -342,6 +378,19 @@ def _missing(
         if (epoch, delta.attempt) == at:
             return lineage.deltas[number + 1 :]
     return None
+
+
+def _other_version(database: PartitionDatabase, lineage: Lineage) -> PenstockError:
+    """Why a changelog outside the root does not serve. It is given an epoch once that is committed,
+    so it may be behind for a moment."""
+    marker, version = database.marker, lineage.version
+    assert version is not None
+    where = "the changelog outside the root"
+    if marker is None or marker.epoch < version[0]:
+        found = f"has come to {f'epoch {marker.epoch}' if marker else 'no epoch'}, not {version[0]}"
+        return Unavailable(where, found, "it is tried again; see that the job can write to it")
+    found = f"is at epoch {marker.epoch} of another history, and epoch {version[0]} is wanted"
+    return Corrupt(where, found, "restore what is missing in the root from a copy")
 
 
 def _is_at(database: PartitionDatabase, lineage: Lineage) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.collector import Collected, Retention, collect
@@ -159,6 +159,7 @@ class Session:
         self._leader = leader
         self._stop = threading.Event()
         self._beating: threading.Thread | None = None
+        self._notes: dict[str, Any] = {}
 
     @property
     def tenure(self) -> Tenure:
@@ -188,12 +189,16 @@ class Session:
 
     def beat(self, every_s: float) -> None:
         """Show signs of life from a thread of its own until this session ends."""
-        steps = heartbeats(HEAD_REGISTER, self.tenure, every_s, self._stop.is_set)
+        steps = heartbeats(HEAD_REGISTER, self.tenure, every_s, self._stop.is_set, self._notes)
         handlers = {**self._root.handlers, Wait: lambda wait: self._stop.wait(wait.seconds)}
         self._beating = threading.Thread(
             target=perform, args=(steps, handlers), name="penstock-heartbeat", daemon=True
         )
         self._beating.start()
+
+    def note(self, name: str, fact: Any) -> None:
+        """Let the signs of life say something, from the next one on, for whoever looks."""
+        self._notes[name] = fact
 
     def release(self) -> None:
         """Stop beating, and tell the next leader that it need not wait. Best effort: a store
@@ -203,7 +208,7 @@ class Session:
             self._beating.join()
         if not self.tenure.over:
             with suppress(PenstockError):
-                perform(release(self.tenure), self._root.handlers)
+                perform(release(self.tenure, self._notes), self._root.handlers)
         self.tenure.end(Invalid(f"job {self.tenure.job}", "was released", "lead it again first"))
 
     def __enter__(self) -> Self:

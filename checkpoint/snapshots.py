@@ -27,7 +27,7 @@ from penstock.ids import Attempt, Epoch
 from penstock.state.database import PartitionDatabase
 from penstock.state.host import PartitionFolder
 
-__all__ = ["Place", "SnapshotPolicy", "cut_snapshot"]
+__all__ = ["Place", "SnapshotPolicy", "cut_files", "cut_snapshot"]
 
 UPLOADS_MAX = 4
 _NEEDED = ("CURRENT", "MANIFEST-", "rocksdict-config.json")
@@ -75,11 +75,24 @@ def cut_snapshot(
     policy: SnapshotPolicy,
 ) -> Snapshot:
     """A snapshot of the committed version that `database` is at and `lineage` describes."""
-    before = Epoch(place.epoch - 1)
-    if not policy.wants_files(lineage):
-        return Snapshot(
-            epoch=before, files=lineage.files, files_at=lineage.files_at, tail=lineage.deltas
-        )
+    if policy.wants_files(lineage):
+        return cut_files(store, database, lineage, folder, place)
+    return Snapshot(
+        epoch=Epoch(place.epoch - 1),
+        files=lineage.files,
+        files_at=lineage.files_at,
+        tail=lineage.deltas,
+    )
+
+
+def cut_files(
+    store: ObjectStore,
+    database: PartitionDatabase,
+    lineage: Lineage,
+    folder: PartitionFolder,
+    place: Place,
+) -> Snapshot:
+    """The same with files of its own, however little has changed."""
     scratch = folder.scratch()
     try:
         database.compact()
@@ -88,7 +101,7 @@ def cut_snapshot(
         files = _upload(store, scratch, lineage, folder, place)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Snapshot(epoch=before, files=files, files_at=lineage.version)
+    return Snapshot(epoch=Epoch(place.epoch - 1), files=files, files_at=lineage.version)
 
 
 def _upload(

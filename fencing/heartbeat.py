@@ -4,8 +4,9 @@ Each token has an object of its own, so an old leader that wakes up cannot speak
 one. Losing every heartbeat costs a needless take-over, never a wrong result.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +31,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     holder: Holder
     count: int
     released: bool = False
+    notes: dict[str, Any] = {}
+    """What the leader would have others know of its work. Nobody decides anything by it."""
 
 
 def heartbeat_key(token: Token) -> Key:
@@ -42,8 +45,9 @@ def heartbeats(
     tenure: Tenure,
     every_s: float,
     stopped: Callable[[], bool],
+    notes: Mapping[str, Any] = MappingProxyType({}),
 ) -> Steps[None]:
-    """Beat until stopped or fenced.
+    """Beat until stopped or fenced. `notes` are shown as they are at each beat.
 
     1. Look at the register: a larger token ends the tenure now rather than at the next commit.
     2. Show a sign of life.
@@ -58,17 +62,18 @@ def heartbeats(
                 tenure.fence(seen.document.token, seen.document.holder)
                 return
             count += 1
-            yield _put(Point.HEARTBEAT_BEAT, tenure, count, released=False)  # 2
+            beat = Beat(holder=tenure.holder, count=count, notes=dict(notes))
+            yield _put(Point.HEARTBEAT_BEAT, tenure, beat)  # 2
         except PenstockError:
             pass
         yield Wait(every_s)  # 3
 
 
-def release(tenure: Tenure) -> Steps[None]:
+def release(tenure: Tenure, notes: Mapping[str, Any] = MappingProxyType({})) -> Steps[None]:
     """Say that this leader is done, so that the next one need not wait for the lease."""
-    yield _put(Point.HEARTBEAT_RELEASE, tenure, count=0, released=True)
+    beat = Beat(holder=tenure.holder, count=0, released=True, notes=dict(notes))
+    yield _put(Point.HEARTBEAT_RELEASE, tenure, beat)
 
 
-def _put(at: Point, tenure: Tenure, count: int, *, released: bool) -> Put:
-    beat = Beat(holder=tenure.holder, count=count, released=released)
+def _put(at: Point, tenure: Tenure, beat: Beat) -> Put:
     return Put(at, heartbeat_key(tenure.token), msgspec.json.encode(beat))

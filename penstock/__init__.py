@@ -18,29 +18,56 @@ if TYPE_CHECKING:
     from penstock.runtime.functions import stateful, to, vectorized
     from penstock.runtime.job import Job, merge
     from penstock.runtime.settings import RunSettings
-    from penstock.sinks import Table, read_table, table_reader
-    from penstock.sources import Files, Limits, Log, Rate
+    from penstock.sinks import (
+        Committed,
+        Delta,
+        DynamoDB,
+        ForEachEpoch,
+        Http,
+        KafkaChangelog,
+        KafkaSink,
+        LogSink,
+        Memory,
+        Postgres,
+        Redis,
+        Table,
+        read_table,
+        table_reader,
+    )
+    from penstock.sources import Files, Kafka, Limits, Log, Rate
     from penstock.state import Columns, List, Map, Timer, Value, by_clock, ttl
 
 __all__ = [
     "Batch",
     "Bug",
     "Columns",
+    "Committed",
     "Corrupt",
+    "Delta",
+    "DynamoDB",
     "Event",
     "Events",
     "Fenced",
     "Files",
+    "ForEachEpoch",
     "Gone",
+    "Http",
     "Invalid",
     "Job",
+    "Kafka",
+    "KafkaChangelog",
+    "KafkaSink",
     "Limits",
     "List",
     "Log",
+    "LogSink",
     "Map",
+    "Memory",
     "Moment",
     "PenstockError",
+    "Postgres",
     "Rate",
+    "Redis",
     "RunSettings",
     "Table",
     "Timer",
@@ -56,9 +83,25 @@ __all__ = [
     "vectorized",
 ]
 
+_SINKS = (
+    "Committed",
+    "Delta",
+    "DynamoDB",
+    "ForEachEpoch",
+    "Http",
+    "KafkaChangelog",
+    "KafkaSink",
+    "LogSink",
+    "Memory",
+    "Postgres",
+    "Redis",
+    "Table",
+    "read_table",
+    "table_reader",
+)
 _ROOMS = {
-    **dict.fromkeys(("Files", "Limits", "Log", "Rate"), "penstock.sources"),
-    **dict.fromkeys(("Table", "read_table", "table_reader"), "penstock.sinks"),
+    **dict.fromkeys(("Files", "Kafka", "Limits", "Log", "Rate"), "penstock.sources"),
+    **dict.fromkeys(_SINKS, "penstock.sinks"),
     **dict.fromkeys(("Batch", "Event", "Events", "Moment"), "penstock.runtime.events"),
     **dict.fromkeys(("stateful", "to", "vectorized"), "penstock.runtime.functions"),
     **dict.fromkeys(("Job", "merge"), "penstock.runtime.job"),

@@ -65,7 +65,10 @@ def checked_draft(
             for operator in topology.operators
             if operator.wrapped.states
         },
-        sinks={node.name: _outputs(by_place, node.name) for node in topology.sinks},
+        sinks={
+            **dict.fromkeys(plan.position.changelogs, ()),  # also those that were given up
+            **{node.name: _outputs(outcome.reports, node.name) for node in topology.sinks},
+        },
         tables=dict(tables),
         planned_ms=plan.planned_ms,
     )
@@ -145,12 +148,10 @@ def _state(report: Report) -> PartitionState:
     return PartitionState(delta=report.delta, snapshot=report.snapshot)
 
 
-def _outputs(by_place: Mapping[tuple[int, int], Report], sink: str) -> tuple[Output, ...]:
-    return tuple(
-        by_place[place].outputs[sink]
-        for place in sorted(by_place)
-        if sink in by_place[place].outputs
-    )
+def _outputs(reports: Iterable[Report], sink: str) -> tuple[Output, ...]:
+    """What was staged for a sink, by operators or by reading tasks, in order of the partitions."""
+    found = [report.outputs[sink] for report in reports if sink in report.outputs]
+    return tuple(sorted(found, key=lambda output: output.partition))
 
 
 def _failed(plan: EpochPlan, found: str) -> EpochFailed:

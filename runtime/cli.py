@@ -21,8 +21,10 @@ from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
 from penstock.runtime.answers import EXIT_FOUND, AsJson, or_exit, out, print_json
 from penstock.runtime.cli_dead_letters import dead_letters
+from penstock.runtime.cli_doctor_kafka import examine_kafka
 from penstock.runtime.cli_history import checkpoints, restore, savepoint, status
 from penstock.runtime.cli_run import run
+from penstock.runtime.cli_sinks import sinks
 from penstock.runtime.cli_state import states
 from penstock.runtime.cli_topic import topics
 
@@ -38,6 +40,7 @@ app = typer.Typer(
 app.add_typer(topics, name="topic")
 app.command()(run)
 app.add_typer(states, name="state")
+app.add_typer(sinks, name="sinks")
 app.add_typer(dead_letters, name="dead-letters")
 for command in (checkpoints, savepoint, restore, status):
     app.command()(command)
@@ -60,8 +63,24 @@ def main() -> None:
 
 
 @app.command()
-def doctor(root: RootUrl, json: AsJson = False) -> None:
-    """Is this store safe? Tries every promise a commit rests on, with races between processes."""
+def doctor(
+    root: RootUrl = "",
+    kafka: Annotated[str, typer.Option(help="Brokers, instead of a root: host:9092.")] = "",
+    job: Annotated[str, typer.Option(help="With --kafka: one job, as name or prefix/name.")] = "",
+    setting: Annotated[
+        list[str] | None, typer.Option(help="With --kafka: for its client, as name=${NAME}.")
+    ] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="With --kafka: end what hangs.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Is this store safe? Tries every promise a commit rests on, with races between processes.
+
+    With --kafka: which transactions of Penstock's hold up the readers of a topic.
+    """
+    if kafka:
+        examine_kafka(kafka, job, setting or [], abort, json)
+    if not root:
+        raise typer.BadParameter("give a root, or --kafka with brokers")
     diagnosis = or_exit(root, lambda: probe(root))
     if json:
         print_json(

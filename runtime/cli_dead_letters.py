@@ -13,8 +13,10 @@ from penstock.runtime.dead_letters import (
     LETTER_COLUMNS,
     Letter,
     find_letters,
+    find_undecodable,
     operators_with_letters,
     replay_letters,
+    sources_with_letters,
 )
 
 __all__ = ["dead_letters", "list_letters", "replay"]
@@ -23,7 +25,7 @@ dead_letters = typer.Typer(
     no_args_is_help=True, help="Dead letters: events an operator could not process."
 )
 RootUrl = Annotated[str, typer.Argument(help="The job's root.")]
-Operator = Annotated[str, typer.Option(help="Only those of this operator.")]
+Operator = Annotated[str, typer.Option(help="Only those of this operator or source.")]
 
 
 @dead_letters.command("list")
@@ -33,7 +35,11 @@ def list_letters(
     number: Annotated[int, typer.Option("-n", "--number", min=1, help="At most so many.")] = 50,
     json: AsJson = False,
 ) -> None:
-    """The dead letters of a job, oldest first: which event, which error, played again or not."""
+    """The dead letters of a job, oldest first: which event, which error, played again or not.
+
+    Messages that a source could not decode are among them, under the source's name; these cannot
+    be played again.
+    """
     letters = or_exit(root, lambda: _letters(root, operator))[:number]
     if json:
         print_json([_as_dict(letter) for letter in letters])
@@ -76,7 +82,12 @@ def replay(
 
 
 def _letters(root: str, operator: str) -> list[Letter]:
-    return [letter for name in _operators(root, operator) for letter in find_letters(root, name)]
+    sources = [name for name in sources_with_letters(root) if operator in ("", name)]
+    found = [letter for name in sources for letter in find_undecodable(root, name)]
+    if sources and operator:
+        return found
+    operators = _operators(root, operator)
+    return found + [letter for name in operators for letter in find_letters(root, name)]
 
 
 def _operators(root: str, operator: str) -> list[str]:

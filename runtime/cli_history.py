@@ -243,13 +243,15 @@ def _warn_of_sinks(manifest: Manifest) -> None:
     others = sorted(manifest.sinks.keys() - tables)
     if others:
         out.print(
-            f"Sinks outside the root ({escape(', '.join(others))}) are not taken back: give one "
-            f"that is ahead of epoch {manifest.epoch} a new target before the job starts."
+            f"Sinks outside the root ({escape(', '.join(others))}) are not taken back. One that is "
+            f"ahead of epoch {manifest.epoch} makes the job refuse to start: give it a new target, "
+            "or take out of it what is above and run `penstock sinks accept`."
         )
 
 
 def _status(root: Root) -> dict[str, Any]:
     head, manifest = root.head(), root.newest()
+    beat = _last_beat(root, head)
     sources = {} if manifest is None else manifest.sources
     return {
         "job": head.job,
@@ -258,12 +260,13 @@ def _status(root: Root) -> dict[str, Any]:
         "generation": head.generation,
         "token": head.token,
         "holder": head.holder,
-        "leader": "released" if _is_released(root, head) else "unknown",
+        "leader": "released" if beat is not None and beat.released else "unknown",
         "sources": {
             name: {"resume_at": progress.resume_at, "watermark": _iso(progress.watermark_ms)}
             for name, progress in sources.items()
         },
         "operators": _operators(root),
+        "sinks": _sinks(manifest, beat),
         "pins": [
             {"name": p.name, "epoch": p.epoch, "generation": p.generation} for p in root.pins()
         ],
@@ -271,12 +274,23 @@ def _status(root: Root) -> dict[str, Any]:
     }
 
 
-def _is_released(root: Root, head: Head) -> bool:
-    """Whether the last leader said that it was done. Whether it lives is not waited for."""
+def _last_beat(root: Root, head: Head) -> Beat | None:
+    """What the last leader said last. Whether it lives is not waited for."""
     stored = root.store.get(heartbeat_key(head.token))
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        return stored is not None and msgspec.json.decode(stored.body, type=Beat).released
-    return False
+        return None if stored is None else msgspec.json.decode(stored.body, type=Beat)
+    return None
+
+
+def _sinks(manifest: Manifest | None, beat: Beat | None) -> dict[str, dict[str, Any]]:
+    """How far each sink is. A table is where HEAD is; of the others the leader tells."""
+    found: dict[str, dict[str, Any]] = {}
+    told = {} if beat is None else beat.notes.get("sinks", {})
+    for name, outputs in ({} if manifest is None else manifest.sinks).items():
+        assert manifest is not None
+        is_table = name in manifest.tables or any(is_table_file(each.ref) for each in outputs)
+        found[name] = {"epoch": manifest.epoch if is_table else None, "held": None}
+    return {**found, **told}
 
 
 def _operators(root: Root) -> dict[str, dict[str, int]]:
@@ -307,6 +321,10 @@ def _show_status(found: dict[str, Any]) -> None:
     for name, sums in found["operators"].items():
         parts, size = sums["partitions"], sums["bytes"]
         out.print(f"operator {escape(name)}: {parts:,} partitions, {size:,} bytes of state")
+    for name, sink in found["sinks"].items():
+        at = f"epoch {sink['epoch']}" if sink["epoch"] is not None else "its leader has not said"
+        held = f"; the job is held: {sink['held']}" if sink["held"] else ""
+        out.print(f"sink {escape(name)}: {at}{escape(held)}")
     for pin in found["pins"]:
         out.print(f"pin {escape(pin['name'])}: epoch {pin['epoch']}")
     if found["retained"]:

@@ -27,12 +27,15 @@ __all__ = [
     "dead_letters_name",
     "dead_letters_table",
     "find_letters",
+    "find_undecodable",
     "operators_with_letters",
     "replay_letters",
     "replay_url",
+    "sources_with_letters",
 ]
 
 _ENDING = ".dead-letters"
+_SOURCE_ENDING = ".undecodable"
 _LETTER = "_letter"
 """The column of a topic of letters that says which letter a row is."""
 PRODUCER = "replay"
@@ -101,6 +104,18 @@ class Letter:
 def operators_with_letters(root: str) -> list[str]:
     """The operators of a job that can have dead letters."""
     return [n.removesuffix(_ENDING) for n in table_names(root) if n.endswith(_ENDING)]
+
+
+def sources_with_letters(root: str) -> list[str]:
+    """The sources of a job that keep what they cannot decode."""
+    names = (name for name in table_names(root) if name.endswith(_SOURCE_ENDING))
+    return [name.removesuffix(_SOURCE_ENDING) for name in names]
+
+
+def find_undecodable(root: str, source: str) -> list["Letter"]:
+    """Every message of a source that could not be decoded, oldest first."""
+    rows = read_table(root, f"{source}{_SOURCE_ENDING}").to_pylist()
+    return [_letter(source, row, set()) for row in rows]
 
 
 def find_letters(root: str, operator: str) -> list[Letter]:

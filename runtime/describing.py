@@ -15,7 +15,9 @@ from penstock.ids import check_name
 from penstock.runtime.dead_letters import dead_letters_name, replay_url
 from penstock.runtime.functions import MAIN, Form, Wrapped
 from penstock.runtime.topology import (
+    CHANGES,
     DEAD_LETTERS,
+    UNDECODABLE,
     Feed,
     OperatorNode,
     SinkNode,
@@ -23,10 +25,11 @@ from penstock.runtime.topology import (
     Topology,
     unified,
 )
-from penstock.sinks.protocol import Sink
+from penstock.sinks.changelog import CHANGE_COLUMNS
+from penstock.sinks.protocol import AppliedSink, Sink
 from penstock.sinks.table import Table
 from penstock.sources import Files, Log
-from penstock.sources.protocol import META_NAME, Source
+from penstock.sources.protocol import META_NAME, Sifting, Source
 from penstock.state.key_hash import key_groups
 
 if TYPE_CHECKING:
@@ -135,6 +138,8 @@ def build(job: "Job", root: str, transformed: Transformed) -> Topology:
     outputs = {node.name: node.wrapped.outputs for node in nodes}
     sinks = [_sink(written, outputs) for written in written_sinks]
     sinks += _dead_letter_sinks(nodes, {node.name for node in sinks})
+    sinks += _undecodable_sinks(sources)
+    sinks += _changelog_sinks(job, nodes)
     used = {feed.origin for node in nodes for feed in node.feeds}
     for name in sources:
         if name not in used:
@@ -354,7 +359,37 @@ def _sink(written: Written, outputs_of: Mapping[str, Mapping[str, pa.Schema]]) -
         what = f"no side output {written.output!r}" if written.output else "nothing"
         found = f"writes what operator {written.origin!r} emits, which is {what}"
         raise Invalid(where, found, "declare it with `emits` or `sides`")
-    return SinkNode(sink=written.sink, operator=written.origin, output=written.output)
+    columns = outputs[written.output]
+    if isinstance(written.sink, AppliedSink):
+        written.sink.check(columns.empty_table())
+    return SinkNode(
+        sink=written.sink, operator=written.origin, output=written.output, columns=columns
+    )
+
+
+def _undecodable_sinks(sources: Mapping[str, SourceNode]) -> list[SinkNode]:
+    """A table for every source that leaves out what it cannot decode."""
+    return [
+        SinkNode(sink=Table(f"{name}.{UNDECODABLE}"), operator=name, output=UNDECODABLE)
+        for name, node in sources.items()
+        if isinstance(node.source, Sifting) and node.source.sifts
+    ]
+
+
+def _changelog_sinks(job: "Job", nodes: list[OperatorNode]) -> list[SinkNode]:
+    """One for every operator that keeps state, if the job has a changelog outside its root."""
+    if job.changelog is None:
+        return []
+    return [
+        SinkNode(
+            sink=job.changelog.sink(job.name, node.name),
+            operator=node.name,
+            output=CHANGES,
+            columns=CHANGE_COLUMNS,
+        )
+        for node in nodes
+        if node.wrapped.states
+    ]
 
 
 def _dead_letter_sinks(nodes: list[OperatorNode], taken: set[str]) -> list[SinkNode]:

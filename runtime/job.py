@@ -24,8 +24,11 @@ from penstock.errors import Invalid
 from penstock.ids import check_name
 from penstock.runtime.describing import Described, Input, Written, build
 from penstock.runtime.functions import MAIN, Wrapped
+from penstock.runtime.kafka_writing import sink_to
 from penstock.runtime.topology import Topology
+from penstock.sinks.changelog import Changelog
 from penstock.sinks.protocol import Sink
+from penstock.sources.kafka import Kafka
 from penstock.sources.protocol import Source
 from penstock.state import ttl
 from penstock.state.key_groups import GROUPS
@@ -44,10 +47,16 @@ class Job:
     """One job: sources, functions, sinks. One root belongs to one job."""
 
     def __init__(
-        self, name: str, *, partitions: int = PARTITIONS, order: str = "event-time"
+        self,
+        name: str,
+        *,
+        partitions: int = PARTITIONS,
+        order: str = "event-time",
+        changelog: "Changelog | None" = None,
     ) -> None:
         """`partitions` is how many ways the state is parted, and never changes on a root.
-        `order` is that of a key's events: 'event-time', or 'log'."""
+        `order` is that of a key's events: 'event-time', or 'log'. `changelog` is where state
+        changes also go, for others to read and to rebuild from: `ps.KafkaChangelog(…)`."""
         self.name = check_name("job", name)
         if not 1 <= partitions <= GROUPS:
             found = f"has {partitions} partitions"
@@ -56,6 +65,7 @@ class Job:
             raise Invalid(f"job {name!r}", f"has the order {order!r}", "use 'event-time' or 'log'")
         self.partitions = partitions
         self.order = order
+        self.changelog = changelog
         self.described = Described()
 
     def read(
@@ -143,10 +153,11 @@ class Stream:
         """A side output of the function."""
         return Stream(self.job, self.origin, output)
 
-    def write(self, sink: Sink) -> "Stream":
+    def write(self, sink: "Sink | Kafka") -> "Stream":
         """Send the rows to a sink. Several may take the same rows."""
         described = self.job.described
-        described.add_sink(Written(sink, self.origin, self.output, self.transforms))
+        chosen = sink_to(sink) if isinstance(sink, Kafka) else sink
+        described.add_sink(Written(chosen, self.origin, self.output, self.transforms))
         return self
 
 
@@ -187,6 +198,8 @@ def _length_ms(source: str, what: str, length: str) -> int:
 
 
 def _name_of(source: Source) -> str:
+    if isinstance(source, Kafka) and source.told.topics.is_one:
+        return source.told.topics.names[0]
     url = getattr(source, "url", None)
     if isinstance(url, str):
         return url.rstrip("/").rsplit("/", 1)[-1]

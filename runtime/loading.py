@@ -3,13 +3,30 @@
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from penstock.errors import Invalid, PenstockError
 from penstock.runtime.job import Job
+from penstock.runtime.run import SparkOnDemand, absolute_root
+from penstock.runtime.settings import RunSettings
+from penstock.runtime.topology import Topology
 
-__all__ = ["load_job"]
+__all__ = ["described", "load_job"]
+
+
+@contextmanager
+def described(path: str, root: str, name: str | None = None) -> Iterator[Topology]:
+    """The job in a file, checked as a whole, for whoever only wants to look at what it is made of.
+    Spark is started only if a transform must be looked at."""
+    loaded = load_job(path, name)
+    spark = SparkOnDemand(loaded.name, RunSettings(master="local[1]"))
+    try:
+        yield loaded.topology(absolute_root(root), spark.transformed)
+    finally:
+        spark.stop()
 
 
 def load_job(path: str, name: str | None = None) -> Job:

@@ -4,16 +4,19 @@
 2. Run it on Spark. What fails in passing is tried again whole, as a new run of the same plan.
 3. Wait until the epoch before is committed. If that failed, this one is forgotten: nothing of it
    is named anywhere, and a local database that is an epoch ahead is not on the lineage.
-4. Check that this epoch is whole, and commit it in a thread of its own.
+4. Check that this epoch is whole, commit it in a thread of its own, and apply it to the sinks
+   outside the root.
 
-So two epochs are under way at most, and they become real in order.
+So two epochs are under way at most, they become real in order, and no sink is more than one epoch
+behind: one that is away holds the job.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.manifest import Draft, Manifest, TableIndex
@@ -24,8 +27,9 @@ from penstock.errors import Corrupt, Gone, Invalid, PenstockError, Unavailable
 from penstock.ids import Attempt, Epoch
 from penstock.runtime.applying import Applier
 from penstock.runtime.checking import Outcome, checked_draft
+from penstock.runtime.following import tell_sources
 from penstock.runtime.planning import EpochPlan, Planner
-from penstock.runtime.position import Position, table_files
+from penstock.runtime.position import Position, changelogs_of, table_files
 from penstock.runtime.settings import RunSettings
 from penstock.runtime.telling import EpochDone, Listener
 from penstock.runtime.wire import Plan, Report
@@ -39,10 +43,15 @@ __all__ = ["EpochLoop", "Runner", "position_of"]
 INDEX_EVERY = 50
 """A table is indexed anew when so many epochs have added to it since."""
 
+PAUSE_S_MAX = 10.0
+"""How long to leave a source alone that is away, at most."""
+
 LAG_EVERY_S = 2.0
 """Sources are asked how far they are at most so often."""
 
 log = logging.getLogger("penstock.run")
+
+T = TypeVar("T")
 
 
 class Runner(Protocol):
@@ -76,51 +85,69 @@ class EpochLoop:
     """When a timer by processing time is due; 0 while nobody knows."""
     _changed: frozenset[int] = frozenset()
     """The stages whose state the last epoch changed: it may have set timers that are due by now."""
+    _applier: Applier = field(init=False)
+
+    def __post_init__(self) -> None:
+        topology = self.planner.topology
+        self._applier = Applier(self.root, self.session, topology, self.clock, self.listener)
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run epochs until stopped, or until there is nothing more to do if that was asked for."""
-        self._applier().roll_forward()  # what an earlier leader committed and did not apply
-        with ThreadPoolExecutor(1, "penstock-commit") as committer:
+        with closing(self._applier), ThreadPoolExecutor(1, "penstock-commit") as committer:
+            self._applier.roll_forward(stopped)  # what an earlier leader left to be applied
             try:
-                while not stopped() and self._step(committer):
+                while not stopped() and self._step(committer, stopped):
                     pass
             finally:
                 self._settle()
 
-    def _step(self, committer: ThreadPoolExecutor) -> bool:
+    def _step(self, committer: ThreadPoolExecutor, stopped: Callable[[], bool]) -> bool:
         """One epoch, or a pause if there is nothing to do; False at the end."""
         self.session.tenure.check()  # also while there is nothing to do
         started_s = self.clock.monotonic()
-        plan = self._planned()  # 1
+        plan = self._answered(lambda: self.planner.plan(self.position), stopped)  # 1
+        if plan is None:
+            return False
         if not self._is_worth_it(plan):
             self._settle()
             if self.settings.until == "caught-up":
                 return False
             self.clock.sleep(self.settings.poll_s)
             return True
-        draft, outcome, retries = self._tried(plan)  # 2
+        draft, outcome, retries = self._tried(plan, stopped)  # 2
         self._settle()  # 3
         self.position = self.position.after(draft)
         self._remember(plan, outcome.reports)
         seconds = self.clock.monotonic() - started_s
         done = EpochDone.of(plan, draft, outcome.reports, seconds, retries)
-        self._committing = committer.submit(self._commit, draft, done)  # 4
+        self._committing = committer.submit(self._commit, draft, done, stopped)  # 4
         limit = self.settings.epochs_max
         if limit is not None and plan.epoch >= limit:
             return False
         self.clock.sleep(max(0.0, self.settings.every_s - seconds))
         return True
 
-    def _planned(self) -> EpochPlan:
-        """The next epoch; a source that does not answer is asked again, as often as is allowed."""
-        for retries in range(self.settings.retries_max):
+    def _answered(self, ask: Callable[[], T], stopped: Callable[[], bool]) -> T | None:
+        """What the sources answer, however long they are away; None if it is time to stop. Who has
+        an epoch under way does not lose it: it is committed meanwhile."""
+        pause_s = self.settings.backoff_s
+        while True:
             try:
-                return self.planner.plan(self.position)
+                return ask()
             except Unavailable as failure:
-                log.warning("not planned: %s", failure)
+                log.warning("waiting for a source: %s", failure)
                 self.listener.retried(Epoch(self.position.epoch + 1), str(failure))
-                self.clock.sleep(self.settings.backoff_s * 2**retries)
-        return self.planner.plan(self.position)
+            if stopped():
+                return None
+            self.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            self.session.tenure.check()
+
+    def _ask_sources(self) -> bool:
+        for node in self.planner.topology.sources.values():
+            if not node.is_replay:
+                node.source.spans()
+        return True
 
     def _is_worth_it(self, plan: EpochPlan) -> bool:
         """Whether there is something to read, or time has come far enough for something to fire."""
@@ -157,8 +184,9 @@ class EpochLoop:
         self._next_timer_ms = min(moments, default=None)
         self._changed = frozenset(r.stage for r in reports if r.delta is not None)
 
-    def _tried(self, plan: EpochPlan) -> tuple[Draft, Outcome, int]:
-        """The epoch, however many tries it takes; it gives up after as many as are allowed."""
+    def _tried(self, plan: EpochPlan, stopped: Callable[[], bool]) -> tuple[Draft, Outcome, int]:
+        """The epoch, however many tries it takes; it gives up after as many as are allowed. A
+        source that is away is waited for, and no try is wasted on it."""
         for retries in range(self.settings.retries_max + 1):
             self.session.tenure.check()
             try:
@@ -173,6 +201,7 @@ class EpochLoop:
                 log.warning("epoch %d, try %d: %s", plan.epoch, retries + 1, failure)
                 self.listener.retried(plan.epoch, str(failure))
                 self.clock.sleep(self.settings.backoff_s * 2**retries)
+                self._answered(self._ask_sources, stopped)
                 if getattr(failure, "code", "") == "Misplaced":
                     self.planner.may_be_direct = False
                     plan = self.planner.shuffled(plan)
@@ -220,17 +249,15 @@ class EpochLoop:
         if committing is not None:
             committing.result()
 
-    def _commit(self, draft: Draft, done: EpochDone) -> None:
+    def _commit(self, draft: Draft, done: EpochDone, stopped: Callable[[], bool]) -> None:
         started_s = self.clock.monotonic()
         manifest = self.session.commit(draft)
         commit_s = self.clock.monotonic() - started_s
-        self._applier().roll_forward()
         self.listener.committed(done.with_commit(commit_s, self._lag(manifest)))
+        tell_sources(self.planner.topology, manifest)
+        self._applier.roll_forward(stopped)
         if manifest.epoch % self.settings.collect_every == 0:
             self._collect(manifest)
-
-    def _applier(self) -> Applier:
-        return Applier(self.root, self.session, self.planner.topology)
 
     def _lag(self, manifest: Manifest) -> Mapping[str, Mapping[str, int]]:
         now_s = self.clock.monotonic()
@@ -249,7 +276,7 @@ class EpochLoop:
     def _collect(self, manifest: Manifest) -> None:
         """Remove what is out of reach. What cannot be removed now can be the next time."""
         try:
-            needed = self._applier().needed(manifest)
+            needed = self._applier.needed(manifest)
             done = self.session.collect(self.settings.retention, needed)
             for table in manifest.tables:
                 perform(sweep_table(Chain(self.session.tenure), table), self.root.handlers)
@@ -270,6 +297,7 @@ def position_of(root: Root, newest: Manifest | None, generation: int) -> Positio
         tables=newest.tables,
         unlisted=_unlisted(root, newest),
         planned_ms=newest.planned_ms,
+        changelogs=changelogs_of(newest.sinks),
     )
 
 

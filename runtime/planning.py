@@ -15,9 +15,9 @@ from penstock.runtime.position import Position
 from penstock.runtime.topology import OperatorNode, SourceNode, Topology
 from penstock.runtime.watermarks import operator_watermark
 from penstock.runtime.wire import Orders, Plan, ReadTask, WantedRange
-from penstock.sources import Log, Rate
+from penstock.sources import Kafka, Log, Rate
 from penstock.sources.planning import share_rows, start_offsets
-from penstock.sources.protocol import Limits, Range
+from penstock.sources.protocol import Identified, Limits, Range
 
 __all__ = ["SPLIT_ROWS", "EpochPlan", "Planner"]
 
@@ -64,6 +64,7 @@ class Planner:
 
     def plan(self, position: Position) -> EpochPlan:
         """The next epoch. One without ranges has nothing to read."""
+        self._recognise(position)
         planned_ms = max(round(self.clock.wall() * 1000), position.planned_ms + 1)
         watermarks = {
             operator.name: operator_watermark(self.topology, operator, position.sources, planned_ms)
@@ -82,6 +83,12 @@ class Planner:
             watermarks=watermarks,
             direct=self.may_be_direct and self._is_direct(),
         )
+
+    def _recognise(self, position: Position) -> None:
+        """Remind sources of what earlier leaders have seen of them."""
+        for name, node in self.topology.sources.items():
+            if isinstance(node.source, Identified):
+                node.source.recognise(position.progress(name).identities)
 
     def shuffled(self, plan: EpochPlan) -> EpochPlan:
         """The same epoch, with its rows sent to the partitions of their keys."""
@@ -167,7 +174,9 @@ class Planner:
         pieces = []
         for each in wanted:
             source = self.topology.sources[each.source].source
-            step = share if isinstance(source, Log | Rate) else max(1, each.stop - each.start)
+            step = (
+                share if isinstance(source, Kafka | Log | Rate) else max(1, each.stop - each.start)
+            )
             pieces += [
                 WantedRange(
                     source=each.source,
@@ -204,8 +213,13 @@ class Planner:
             deltas=lineage.deltas,
             files_at=lineage.files_at,
             cuts_snapshot=bool(operator.wrapped.states) and cuts,
+            seeds_changelog=lineage.version is not None and self._begins_changelog(plan, operator),
             origins=self._origins(plan, operator, run[2]),
         )
+
+    def _begins_changelog(self, plan: EpochPlan, operator: OperatorNode) -> bool:
+        node = self.topology.changelog_of(operator.name)
+        return node is not None and node.name not in plan.position.changelogs
 
     def _origins(
         self, plan: EpochPlan, operator: OperatorNode, tasks: int

@@ -12,10 +12,11 @@ from penstock.checkpoint.recovery import Lineage, PartitionName
 from penstock.checkpoint.rewind import is_table_file
 from penstock.errors import Invalid
 from penstock.ids import Epoch, Generation
-from penstock.runtime.topology import Topology
+from penstock.runtime.topology import CHANGES, UNDECODABLE, Topology
+from penstock.sinks.changelog import is_changelog
 from penstock.sinks.table_index import TableFile
 
-__all__ = ["Position", "check_same_job", "table_files"]
+__all__ = ["Position", "changelogs_of", "check_same_job", "table_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,9 @@ class Position:
     unlisted: Mapping[str, tuple[TableFile, ...]] = field(default_factory=dict)
     """The files of each table that its index does not list yet."""
     planned_ms: int = 0
+    changelogs: frozenset[str] = frozenset()
+    """The changelogs outside the root that there ever were: a manifest names every sink that its
+    parent names."""
 
     def progress(self, source: str) -> SourceProgress:
         """How far a source has been read."""
@@ -55,6 +59,7 @@ class Position:
             tables=draft.tables,
             unlisted=_unlisted(self.unlisted, draft, epoch),
             planned_ms=draft.planned_ms,
+            changelogs=changelogs_of(draft.sinks),
         )
 
 
@@ -74,6 +79,11 @@ def table_files(epoch: Epoch, outputs: Iterable[Output]) -> list[TableFile]:
     return [TableFile(epoch=epoch, output=each) for each in outputs if is_table_file(each.ref)]
 
 
+def changelogs_of(sinks: Iterable[str]) -> frozenset[str]:
+    """Those of some sinks that take state changes."""
+    return frozenset(filter(is_changelog, sinks))
+
+
 def check_same_job(topology: Topology, newest: Manifest | None, root: str) -> None:
     """Raise if the root was written by a job of another shape, with what to do about it."""
     if newest is None:
@@ -91,15 +101,31 @@ def check_same_job(topology: Topology, newest: Manifest | None, root: str) -> No
                 f"run it with partitions={len(partitions)}, or give it a new root and let it read "
                 "its sources again",
             )
+    _check_changelogs(root, topology, newest)
     _check_names(root, "sink", set(newest.sinks), {node.name for node in topology.sinks})
     _check_names(root, "source", set(newest.sources), set(topology.sources))
 
 
+def _check_changelogs(root: str, topology: Topology, newest: Manifest) -> None:
+    """A changelog that was given up has missed changes, and must not be gone on with. One that was
+    not has something staged for it in every epoch."""
+    for node in topology.sinks:
+        if node.output == CHANGES and newest.sinks.get(node.name) == ():
+            found = f"has not told changelog {node.name!r} of all changes since it was begun"
+            raise Invalid(root, found, "give the changelog another prefix: it begins anew")
+
+
 def _check_names(root: str, what: str, before: set[str], now: set[str]) -> None:
     for name in sorted(before - now):
+        if is_changelog(name):
+            continue  # state is kept without it; a new one begins with all there is
         operator = name.removesuffix(".replays").removesuffix(".dead-letters")
         if operator != name:
             found = f"has dead letters of operator {operator!r}, which quarantines no more"
             raise Invalid(root, found, "process it with on_error='quarantine', or use a new root")
+        if name.endswith(f".{UNDECODABLE}"):
+            found = f"has undecodable messages of {name.removesuffix(f'.{UNDECODABLE}')!r}"
+            advice = "read it with on_undecodable='quarantine', or use a new root"
+            raise Invalid(root, f"{found}, which keeps none any more", advice)
         found = f"knows a {what} {name!r}, which the job has no more"
         raise Invalid(root, found, f"put the {what} back, or give the job a new root")

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from penstock.checkpoint.formats import ref_to
 from penstock.checkpoint.manifest import Output, Snapshot
-from penstock.checkpoint.restore import Identity, OpenPartition
-from penstock.checkpoint.snapshots import Place, cut_snapshot
+from penstock.checkpoint.recovery import Lineage
+from penstock.checkpoint.restore import Identity, OpenPartition, Way
+from penstock.checkpoint.snapshots import Place, cut_files, cut_snapshot
 from penstock.checkpoint.staging import stage_delta
 from penstock.errors import Invalid, PenstockError
 from penstock.ids import Attempt
@@ -37,7 +38,7 @@ from penstock.runtime.functions import Form
 from penstock.runtime.grouping import by_time, group_by_key
 from penstock.runtime.inbox import NO_TIME, Gathered, Inbox, gather
 from penstock.runtime.packing import RANK_LAST, Packer
-from penstock.runtime.topology import DEAD_LETTERS, OperatorNode
+from penstock.runtime.topology import CHANGES, DEAD_LETTERS, OperatorNode
 from penstock.runtime.wire import (
     DRIVER,
     Failure,
@@ -48,7 +49,9 @@ from penstock.runtime.wire import (
     encode,
 )
 from penstock.runtime.workshop import Workshop
+from penstock.sinks.changelog import changes_table
 from penstock.sinks.protocol import Sink
+from penstock.sinks.staged import staged
 from penstock.state import DeltaFile, EpochTimes, Marker, StateClock, Workspace
 from penstock.state.key_groups import groups_of
 
@@ -77,6 +80,8 @@ class Work:
     made: dict[str, Made] = field(default_factory=dict)
     dead: pa.Table | None = None
     delta: DeltaFile | None = None
+    changes: pa.Table | None = None
+    """What has changed in the state, for a changelog that is kept elsewhere."""
     snapshot: Snapshot | None = None
     opened: OpenPartition | None = None
     next_timer_ms: int | None = None
@@ -150,6 +155,8 @@ def _compute(
         marker = _marker(shop, operator, partition, work)
         path = shop.folder(operator.name, partition).delta(orders.epoch, work.attempt)
         work.delta = space.finish(path, marker, shop.settings)
+        if shop.topology.changelog_of(operator.name) is not None:
+            work.changes = changes_table(space.changed(marker, orders.seeds_changelog))
         if wrapped.has_timers("processing"):
             work.next_timer_ms = space.next_due(StateClock.PROCESSING)
     lap(work.seconds, "delta")
@@ -164,11 +171,21 @@ def _opened_space(
         return None
     identity = Identity(shop.topology.job, operator.name, partition, orders.generation)
     folder = shop.folder(operator.name, partition)
-    opened = shop.restorer.open(identity, orders.lineage, folder, shop.whole(orders, identity))
+    opened = shop.restorer.open(
+        identity,
+        orders.lineage,
+        folder,
+        shop.whole(orders, identity),
+        shop.elsewhere(operator.name, partition),
+    )
     stack.callback(opened.close)
     work.opened = opened
-    if orders.cuts_snapshot:
-        place = Place(operator.name, partition, orders.epoch, work.attempt)
+    place = Place(operator.name, partition, orders.epoch, work.attempt)
+    if opened.restore.way is Way.ELSEWHERE:
+        # What the lineage names is lost, so nothing of it is named again.
+        lost = Lineage((), (), orders.lineage.version)
+        work.snapshot = cut_files(shop.store, opened.database, lost, folder, place)
+    elif orders.cuts_snapshot:
         work.snapshot = cut_snapshot(
             shop.store, opened.database, orders.lineage, folder, place, shop.snapshots
         )
@@ -321,7 +338,10 @@ def _outputs(shop: Workshop, operator: OperatorNode, work: Work) -> Iterable[tup
     for node in shop.topology.sinks:
         if node.operator != operator.name:
             continue
-        if node.output == DEAD_LETTERS:
+        if node.output == CHANGES:
+            if work.changes is not None and work.changes.num_rows:
+                yield node, work.changes
+        elif node.output == DEAD_LETTERS:
             if work.dead is not None and work.dead.num_rows:
                 none = np.full(work.dead.num_rows, -1, np.int64)
                 yield node, with_provenance(work.dead, _known(work), none)
@@ -336,8 +356,7 @@ def _known(work: Work) -> Provenance:
 
 
 def _put(shop: Workshop, sink: Sink, partition: int, work: Work, rows: pa.Table) -> Output:
-    body = sink.encode(rows)
-    key = sink.key(work.orders.epoch, partition, work.attempt)
+    key, body = staged(sink, work.orders.epoch, partition, work.attempt, rows)
     shop.store.put(key, body)
     return Output(partition=partition, ref=ref_to(key, body), rows=rows.num_rows)
 

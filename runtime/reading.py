@@ -1,6 +1,6 @@
 """Reading ranges of sources in a task, and sending the rows to the partitions of their keys."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from penstock.errors import Invalid, PenstockError
 from penstock.runtime.packing import Packer
 from penstock.runtime.processing import failure_part
 from penstock.runtime.topology import SourceNode, Topology
+from penstock.runtime.undecodable import Left, count_left, stage_left
 from penstock.runtime.wire import (
     DRIVER,
     Kind,
@@ -22,9 +23,9 @@ from penstock.runtime.wire import (
     encode,
 )
 from penstock.runtime.workshop import Workshop
-from penstock.sources.protocol import META_NAME, TIME, Range
+from penstock.sources.protocol import META_NAME, TIME, Range, Sifting, Undecoded
 
-__all__ = ["ROWS_META", "RangeReader", "read", "rows_schema"]
+__all__ = ["ROWS_META", "RangeReader", "read", "report_of", "rows_schema"]
 
 CHUNK_ROWS = 1 << 19
 """Rows are hashed and packed in pieces of about so many: fewer, larger parts cost less."""
@@ -64,7 +65,7 @@ def read(shop: Workshop, plan: Plan, number: int) -> Iterator[Part]:
         if name not in topology.transformed
         for target, feed_number, feed in topology.feeds_from(name)
     }
-    reads = []
+    readers = []
     try:
         for wanted in task.ranges:
             if wanted.source in topology.transformed:
@@ -75,14 +76,27 @@ def read(shop: Workshop, plan: Plan, number: int) -> Iterator[Part]:
                     if name == wanted.source:
                         rank = (wanted.start, count)
                         yield from packer.pack(table, name, wanted.partition, rank)
-            reads.append(reader.result())
+            readers.append(reader)
+        report = report_of(shop, plan, number, readers)
     except PenstockError as error:
         yield failure_part(error, plan.run, 0, number)
         return
     for packer in packers.values():
         yield from packer.barriers(number, len(plan.tasks))
-    report = Report(run=plan.run, stage=0, partition=number, reads=tuple(reads))
     yield Part(0, DRIVER, Kind.REPORT, encode(report))
+
+
+def report_of(shop: Workshop, plan: Plan, number: int, readers: "Sequence[RangeReader]") -> Report:
+    """What one reading task has done. What it had to leave out is stored first."""
+    left = [Left(reader.wanted, reader.left) for reader in readers]
+    return Report(
+        run=plan.run,
+        stage=0,
+        partition=number,
+        reads=tuple(reader.result() for reader in readers),
+        outputs=stage_left(shop, plan, number, left),
+        quarantined=count_left(shop.topology, left),
+    )
 
 
 @dataclass(slots=True)
@@ -94,6 +108,8 @@ class RangeReader:
     planned_ms: int
     rows: int = 0
     latest: Any = field(default=None)
+    left: list[Undecoded] = field(default_factory=list)
+    """Messages that could not be decoded."""
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, with what is known of each in columns of our own."""
@@ -115,11 +131,22 @@ class RangeReader:
         return RangeRead(wanted=self.wanted, rows=self.rows, latest_ms=latest_ms)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        node = self.topology.sources[self.wanted.source]
+        source = self.topology.sources[self.wanted.source].source
         range_ = Range(start=self.wanted.start, stop=self.wanted.stop)
-        for batch in node.source.read(self.wanted.partition, range_, self.planned_ms):
-            if batch.num_rows:
-                yield batch
+        if isinstance(source, Sifting) and source.sifts:
+            batches = self._sifted(source, range_)
+        else:
+            batches = source.read(self.wanted.partition, range_, self.planned_ms)
+        return (batch for batch in batches if batch.num_rows)
+
+    def _sifted(self, source: Sifting, range_: Range) -> Iterator[pa.RecordBatch]:
+        """The rows of a range. What cannot be decoded is set aside."""
+        found = source.read_with_dropped(self.wanted.partition, range_, self.planned_ms)
+        for each in found:
+            if isinstance(each, pa.RecordBatch):
+                yield each
+            else:
+                self.left.append(each)
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         node = self.topology.sources[self.wanted.source]

@@ -1,6 +1,7 @@
 """Running a job: check it, wait for one's turn, start Spark, lead, loop, release.
 
-1. The job is checked as far as that goes without Spark, and then with it, if a transform needs it.
+1. The job is checked as far as that goes without Spark, and then with it, if a transform needs it;
+   so is every sink that can be reached.
 2. A root that is led by a living process is left alone: `Invalid`, or wait for it as a standby.
 3. Spark is started before leading, so that nobody is deposed by a job that cannot run.
 4. Lead: from here on any older leader's commit fails.
@@ -22,6 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from penstock.checkpoint.open_store import absolute_url, without_secrets
 from penstock.checkpoint.root import Root
 from penstock.errors import Invalid
+from penstock.runtime.applying import check_targets
 from penstock.runtime.loop import EpochLoop, position_of
 from penstock.runtime.planning import Planner
 from penstock.runtime.position import check_same_job
@@ -36,7 +38,15 @@ if TYPE_CHECKING:
 
     from penstock.runtime.job import Job
 
-__all__ = ["Ran", "RunSettings", "absolute_root", "check_guarantees", "run_job", "workshop_for"]
+__all__ = [
+    "Ran",
+    "RunSettings",
+    "SparkOnDemand",
+    "absolute_root",
+    "check_guarantees",
+    "run_job",
+    "workshop_for",
+]
 
 log = logging.getLogger("penstock.run")
 
@@ -46,12 +56,13 @@ def run_job(
 ) -> Ran:
     """Run a job on a root."""
     url = absolute_root(root_url)
-    spark = _Spark(job.name, settings)
+    spark = SparkOnDemand(job.name, settings)
     ran = Ran(listener or Silent())
     root = Root.open(url)
     try:
         topology = job.topology(url, spark.transformed)  # 1
         check_guarantees(topology, settings.require)
+        check_targets(topology, root.store)
         _wait_for_turn(root, url, job.name, topology, settings)  # 2
         ran.waiting(f"starting Spark on {settings.master}")
         runner = spark.runner(workshop_for(topology, url, settings))  # 3
@@ -132,7 +143,7 @@ def _wait_for_turn(
     check_same_job(topology, newest, url)
 
 
-class _Spark:
+class SparkOnDemand:
     """The session, started when it is first needed."""
 
     def __init__(self, job: str, settings: RunSettings) -> None:
@@ -142,6 +153,7 @@ class _Spark:
         self._is_ours = False
 
     def session(self) -> "SparkSession":
+        """The session."""
         if self._session is None:
             from pyspark.sql import SparkSession
 
@@ -153,19 +165,23 @@ class _Spark:
         return self._session
 
     def transformed(self, transform: Callable[[Any], Any], schema: pa.Schema) -> pa.Schema:
+        """The columns that a transform makes of others."""
         from penstock.runtime.frames import transformed_schema
 
         return transformed_schema(self.session(), transform, schema)
 
     def runner(self, shop: Workshop) -> Any:
+        """What runs epochs on it."""
         from penstock.runtime.frames import EpochRunner
 
         return EpochRunner(self.session(), shop)
 
     def cores(self) -> int:
+        """How many tasks it runs at once."""
         return max(1, int(self.session().sparkContext.defaultParallelism))
 
     def stop(self) -> None:
+        """End it, if it is ours."""
         if self._session is not None and self._is_ours:
             try:
                 self._session.stop()

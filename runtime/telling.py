@@ -89,6 +89,9 @@ class Listener(Protocol):
     def retried(self, epoch: Epoch, why: str) -> None:
         """An epoch is tried again."""
 
+    def held(self, sinks: Mapping[str, str]) -> None:
+        """Sinks that are away hold the job, and what each says; none: it goes on."""
+
 
 class Silent:
     """Tells nobody."""
@@ -103,6 +106,9 @@ class Silent:
         """Nothing."""
 
     def retried(self, epoch: Epoch, why: str) -> None:
+        """Nothing."""
+
+    def held(self, sinks: Mapping[str, str]) -> None:
         """Nothing."""
 
 
@@ -143,3 +149,7 @@ class Ran:
         """Count a retry, and pass it on."""
         self.retries += 1
         self.then.retried(epoch, why)
+
+    def held(self, sinks: Mapping[str, str]) -> None:
+        """Pass it on."""
+        self.then.held(sinks)

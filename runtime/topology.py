@@ -13,12 +13,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
 from penstock.runtime.functions import Wrapped
-from penstock.sinks.protocol import Sink
+from penstock.sinks.protocol import AppliedSink, Sink
 from penstock.sources.protocol import Source
 from penstock.state.key_groups import GROUPS
 
 __all__ = [
+    "CHANGES",
     "DEAD_LETTERS",
+    "UNDECODABLE",
     "Feed",
     "OnError",
     "OperatorNode",
@@ -36,6 +38,12 @@ OnError = str
 
 DEAD_LETTERS = "dead-letters"
 """The output, and the ending of the table's name, that quarantined events go to."""
+
+UNDECODABLE = "undecodable"
+"""The same for messages that a source could not decode."""
+
+CHANGES = "changes"
+"""The output that an operator's state changes are, for a changelog kept elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +103,10 @@ class SinkNode:
 
     sink: Sink
     operator: str
+    """What makes its rows; of undecodable messages it is a source."""
     output: str
+    columns: pa.Schema | None = None
+    """Those of its rows; of dead letters, which are a table, nobody asks."""
 
     @property
     def name(self) -> str:
@@ -116,6 +127,21 @@ class Topology:
     groups: int = GROUPS
     transformed: frozenset[str] = field(default=frozenset())
     """Sources whose rows go through Spark's own operations before they are keyed."""
+
+    @property
+    def applied(self) -> list[SinkNode]:
+        """The sinks outside the root."""
+        return [node for node in self.sinks if isinstance(node.sink, AppliedSink)]
+
+    def changelog_of(self, operator: str) -> SinkNode | None:
+        """The sink that an operator's state changes go to, if there is one."""
+        found = (n for n in self.sinks if n.operator == operator and n.output == CHANGES)
+        return next(found, None)
+
+    def undecodable_of(self, source: str) -> SinkNode | None:
+        """The table that a source's undecodable messages go to, if they are kept."""
+        found = (n for n in self.sinks if n.operator == source and n.output == UNDECODABLE)
+        return next(found, None)
 
     def operator(self, stage: int) -> OperatorNode:
         """The operator of a stage, counted from 1."""

@@ -15,9 +15,9 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.ids import Attempt, Epoch, Key
 from penstock.runtime.packing import Packer
 from penstock.runtime.processing import failure_part
-from penstock.runtime.reading import ROWS_META, RangeReader, rows_schema
+from penstock.runtime.reading import ROWS_META, RangeReader, report_of, rows_schema
 from penstock.runtime.topology import Topology
-from penstock.runtime.wire import Failure, Part, Plan, RangeRead, Report, decode, encode
+from penstock.runtime.wire import Failure, Part, Plan, Report, decode, encode
 from penstock.runtime.workshop import Workshop
 from penstock.sources.protocol import META_NAME, TIME
 
@@ -30,7 +30,7 @@ _KNOWN = ("offset", "event_time", "broker_time")
 def read_rows(shop: Workshop, plan: Plan, number: int, source: str) -> Iterator[pa.RecordBatch]:
     """The rows of one source that one task reads; its report goes to the store."""
     schema = rows_schema(shop.topology.sources[source])
-    reads: list[RangeRead] = []
+    readers: list[RangeReader] = []
     try:
         for wanted in plan.tasks[number].ranges:
             if wanted.source != source:
@@ -38,9 +38,8 @@ def read_rows(shop: Workshop, plan: Plan, number: int, source: str) -> Iterator[
             reader = RangeReader(shop.topology, wanted, plan.planned_ms)
             for table in reader.tables():
                 yield from _as_rows(table, schema, reader).to_batches(max_chunksize=BATCH_ROWS)
-            reads.append(reader.result())
-        report = Report(run=plan.run, stage=0, partition=number, reads=tuple(reads))
-        body = encode(report)
+            readers.append(reader)
+        body = encode(report_of(shop, plan, number, readers))
     except PenstockError as error:
         body = encode(Failure.of(error, plan.run, 0, number))
     shop.store.put(_report_key(plan, source, number), body)

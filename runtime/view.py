@@ -1,6 +1,7 @@
 """What a person sees of a running job: a live table on a terminal, plain lines elsewhere."""
 
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -71,6 +72,13 @@ class PlainView:
         """An epoch is tried again."""
         self._say(f"epoch {epoch} is tried again: {why}")
 
+    def held(self, sinks: Mapping[str, str]) -> None:
+        """Sinks hold the job, or do so no more."""
+        for sink, why in sinks.items():
+            self._say(f"held by sink {sink}: {why}")
+        if not sinks:
+            self._say("every sink is back; the job goes on")
+
     def __enter__(self) -> Self:
         return self
 
@@ -99,6 +107,7 @@ class LiveView:
         self._retries = 0
         self._dead = 0
         self._last_words = ""
+        self._held: dict[str, str] = {}
 
     def waiting(self, for_what: str) -> None:
         """What takes a while."""
@@ -125,6 +134,11 @@ class LiveView:
         self._last_words = f"epoch {epoch} is tried again: {why}"
         self._live.update(self._drawn())
 
+    def held(self, sinks: Mapping[str, str]) -> None:
+        """Sinks hold the job, or do so no more."""
+        self._held = dict(sinks)
+        self._live.update(self._drawn())
+
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
@@ -146,8 +160,9 @@ class LiveView:
         return table
 
     def _facts(self) -> dict[str, str]:
+        held = {f"held by {sink}": why for sink, why in self._held.items()}
         if not self._recent:
-            return {"epoch": "waiting for events"}
+            return {"epoch": "waiting for events", **held}
         last = self._recent[-1]
         seconds = sum(done.seconds for done in self._recent)
         rows = sum(done.rows_in for done in self._recent)
@@ -163,7 +178,7 @@ class LiveView:
             facts["dead letters"] = f"{self._dead:,}"
         if self._last_words:
             facts["last retry"] = self._last_words
-        return facts
+        return {**facts, **held}
 
 
 def _lag(done: EpochDone) -> int:

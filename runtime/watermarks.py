@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.checkpoint.manifest import Range, SourceProgress
 from penstock.runtime.topology import OperatorNode, SourceNode, Topology
+from penstock.sources.protocol import Identified
 
 __all__ = ["advanced", "operator_watermark", "source_watermark"]
 
@@ -41,7 +42,15 @@ def advanced(
         watermark_ms=_watermark(node, told, seen, active, planned_ms),
         seen_ms=seen,
         active_ms=active,
+        identities=_identities(node, before),
     )
+
+
+def _identities(node: SourceNode, before: SourceProgress) -> dict[str, str]:
+    """What is known of the source's logs by now: once seen, a log is the one it is."""
+    if not isinstance(node.source, Identified):
+        return before.identities
+    return {**node.source.identities(), **before.identities}
 
 
 def source_watermark(node: SourceNode, progress: SourceProgress, at_ms: int) -> int | None:

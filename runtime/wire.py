@@ -147,6 +147,9 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     deltas: tuple[tuple[Epoch, Delta], ...]
     files_at: tuple[Epoch, Attempt] | None
     cuts_snapshot: bool
+    seeds_changelog: bool = False
+    """Whether a changelog that is kept elsewhere begins with this epoch, so that it is given all
+    that was before too."""
     origins: tuple[tuple[str, int], ...]
     """For each feed, where it comes from and how many tasks must send a barrier; 0 if nobody can
     know."""

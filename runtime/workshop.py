@@ -6,7 +6,7 @@ epoch would cost more than small epochs do.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,16 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
 from penstock.checkpoint.recovery import Lineage, whole_changelog
-from penstock.checkpoint.restore import Identity, Restorer
+from penstock.checkpoint.restore import Elsewhere, Identity, Restorer
 from penstock.checkpoint.root import Root
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.ids import check_name
+from penstock.runtime.rebuilding import fill
 from penstock.runtime.topology import Topology
 from penstock.runtime.wire import Orders
+from penstock.sinks.changelog import Rebuilding
 from penstock.state import (
     EpochTimes,
     HostFolder,
@@ -99,6 +101,14 @@ class Workshop:
             return perform(whole_changelog(Chain(), newest, name), self.handlers)
 
         return find
+
+    def elsewhere(self, operator: str, partition: int) -> Elsewhere | None:
+        """How to rebuild a partition from a changelog outside the root, if the job has one."""
+        node = self.topology.changelog_of(operator)
+        if node is None or not isinstance(node.sink, Rebuilding):
+            return None
+        pieces = partial(node.sink.entries, partition)
+        return lambda database, scratch: fill(database, pieces(), scratch)
 
     def no_state(self) -> Workspace:
         """A workspace for a function that keeps nothing."""

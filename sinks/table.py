@@ -5,7 +5,7 @@ the moment HEAD reaches the manifest that names it. So a table is at every momen
 the committed epochs wrote, and can be read as of each of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
@@ -17,7 +17,7 @@ from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch, Key, check_name
 from penstock.sinks.guarantee import Guarantee
 
-__all__ = ["Format", "Table", "open_file"]
+__all__ = ["Format", "Table", "arrow_file", "open_file"]
 
 Format = Literal["arrow", "parquet"]
 """How the files are written: Arrow is read fastest, Parquet is smaller and read by everybody."""
@@ -50,13 +50,10 @@ class Table:
 
     def encode(self, rows: pa.Table) -> bytes:
         """The bytes of a file. How the rows were chunked on their way makes no difference."""
-        whole = rows.replace_schema_metadata(None).combine_chunks()
+        if self.format == "arrow":
+            return arrow_file(rows)
         sink = pa.BufferOutputStream()
-        if self.format == "parquet":
-            pq.write_table(whole, sink, compression="zstd")
-        else:
-            with pa.ipc.new_file(sink, whole.schema, options=_OPTIONS) as writer:
-                writer.write_table(whole, max_chunksize=BATCH_ROWS)
+        pq.write_table(_whole(rows), sink, compression="zstd")
         body: bytes = sink.getvalue().to_pybytes()
         return body
 
@@ -65,14 +62,36 @@ class Table:
         return table_key(self.name, epoch, f"{partition}-{attempt}.{self.format}")
 
 
-def open_file(key: Key, body: bytes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns of a file, and its rows batch by batch. The name tells how it is written."""
+def arrow_file(rows: pa.Table) -> bytes:
+    """Rows as a file in Arrow's own format."""
+    whole = _whole(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, whole.schema, options=_OPTIONS) as writer:
+        writer.write_table(whole, max_chunksize=BATCH_ROWS)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _whole(rows: pa.Table) -> pa.Table:
+    return rows.replace_schema_metadata(None).combine_chunks()
+
+
+def open_file(
+    key: Key, body: bytes, only: Collection[str] | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a file, and its rows batch by batch. The name tells how it is written. With
+    `only`, no other columns than these are unpacked."""
     suffix = key.rpartition(".")[2]
     if suffix == "parquet":
         file = pq.ParquetFile(pa.BufferReader(body))
-        return file.schema_arrow, file.iter_batches(batch_size=BATCH_ROWS)
+        names = file.schema_arrow.names
+        wanted = None if only is None else [name for name in names if name in only]
+        return file.schema_arrow, file.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
     if suffix == "arrow":
-        reader = pa.ipc.open_file(pa.py_buffer(body))
+        names = pa.ipc.open_file(pa.py_buffer(body)).schema.names
+        fields = [at for at, name in enumerate(names) if only is None or name in only]
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        reader = pa.ipc.open_file(pa.py_buffer(body), options=options)
         return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
     raise Invalid(
         key,

@@ -5,6 +5,7 @@ What retention has removed is `Gone`, with the choices there are, and never skip
 
     protocol, planning    what every source can do, and fair ranges under limits
     log, log_*            `Log`: begin with log_layout, log_tail and log_append
+    kafka, kafka_*        `Kafka`: begin with kafka_range and kafka_cluster
     files, files_*        `Files`: begin with files and files_record
     rate, rate_*          `Rate`
     ddl                   columns as people write them
@@ -13,6 +14,7 @@ May import the lobby, `penstock.fencing`, `penstock.state`, `penstock.checkpoint
 """
 
 from penstock.sources.files import Dropped, Files, Quarantined
+from penstock.sources.kafka import DroppedMessage, Kafka
 from penstock.sources.log import Log
 from penstock.sources.log_lane import Batching, Placed
 from penstock.sources.log_producer import Ack, Producer
@@ -26,7 +28,9 @@ __all__ = [
     "Ack",
     "Batching",
     "Dropped",
+    "DroppedMessage",
     "Files",
+    "Kafka",
     "Limits",
     "Log",
     "Placed",

@@ -23,8 +23,8 @@ from penstock.sources.log_look import RACES_MAX, SPREAD_S, outrun, read_tail, sw
 from penstock.sources.log_pieces import fold, hash_of
 from penstock.sources.log_tail import Mark, Piece, Tail, tail_register
 
-__all__ = ["Appended", "Batch", "Outdated", "Replaced", "Staged", "Writer", "append", "claim",
-           "stage"]  # fmt: skip
+__all__ = ["Appended", "Batch", "Claim", "Outdated", "Replaced", "Staged", "Taken", "Writer",
+           "append", "claim", "stage"]  # fmt: skip
 
 LOOKS = 3
 NO_MARK = Mark(0, 0, 0, 0)
@@ -48,8 +48,11 @@ class Batch:
     follows: int
     """The sequence of the batch that this producer appended before it; 0 for its first."""
     rows: int
+    """Without any it only moves the mark, and nothing is stored."""
     event_max_ms: int | None
     body: bytes
+    note: str | None = None
+    """What the partition is to remember beside the mark from now on; None: what it does already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class Outdated(Unavailable):
 
 def stage(partition: int, batch: Batch, version: int, chance: Chance) -> Steps[Staged]:
     """Store a batch under a name of its own. A crash here leaves an orphan for the sweep."""
+    if not batch.rows:
+        return Staged(batch, Key(""), "", version)
     key = segment_key(partition, version, chance.unique())
     yield Put(Point.LOG_STAGE, key, batch.body)
     return Staged(batch, key, hash_of(batch.body), version)
@@ -90,7 +95,8 @@ def append(
     chance: Chance,
     seen: Seen[Tail] | None = None,
 ) -> Steps[Appended]:
-    """Take staged batches, which are in order of their sequence, into the log.
+    """Take staged batches, which are in order of their sequence, into the log. Those of one
+    sequence go in together, or not at all.
 
     `seen` is TAIL as last seen by the caller; it saves a read, and need not be the latest.
 
@@ -129,35 +135,69 @@ def claim(
     2. Every other partition is told. From then on the life before this one is refused. How many
        there are is asked only now: whoever comes first to a later one asks the first.
     """
-    decided = yield from _claim_one(topic, 0, producer, None, now_ms, chance)  # 1
+    claiming = Claim(topic, producer, now_ms, chance)
+    decided = yield from claiming.begin()  # 1
     epoch = decided.document.marks[producer].epoch
     tails = {0: decided}
     for partition in range(1, (yield from partitions())):  # 2
-        tails[partition] = yield from _claim_one(topic, partition, producer, epoch, now_ms, chance)
+        tails[partition] = yield from claiming.tell(partition, epoch)
     return epoch, tails
 
 
-def _claim_one(
-    topic: str, partition: int, producer: str, epoch: int | None, now_ms: int, chance: Chance
-) -> Steps[Seen[Tail]]:
-    """One TAIL with a mark of that epoch; of the next one, if None."""
-    seen = yield from read_tail(topic, partition)
-    for _ in range(RACES_MAX):
-        tail = Tail(topic=topic, partition=partition) if seen is None else seen.document
-        mark = tail.marks.get(producer, NO_MARK)
-        if epoch is not None and mark.epoch > epoch:
-            raise Replaced(producer, epoch, mark.epoch)
-        if seen is not None and mark.epoch == epoch:
-            return seen
-        claimed = mark.epoch + 1 if epoch is None else epoch
-        new = Mark(claimed, mark.sequence, mark.stop, now_ms)
-        after = tail.changed(CommitId(chance.unique()), marks=tail.with_mark(producer, new))
-        outcome = yield from swap_tail(partition, seen, after)
-        if isinstance(outcome, Won) and outcome.seen.document.marks[producer].epoch == claimed:
-            return outcome.seen
-        seen = outcome.seen
-        yield Wait(chance.fraction() * SPREAD_S)
-    raise outrun(partition)
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a partition has of a producer: how far it is, and the note beside its mark."""
+
+    sequence: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A producer on its way to a new life: the two steps of `claim`, for those who need them
+    apart."""
+
+    topic: str
+    producer: str
+    now_ms: int
+    chance: Chance
+
+    def begin(self, change: Callable[[Taken], Taken] = lambda taken: taken) -> Steps[Seen[Tail]]:
+        """The first partition's TAIL with a mark of the next epoch. `change` is given what this
+        partition has, and says what it is to have; what it raises ends the claim."""
+        return self._marked(0, None, change)
+
+    def tell(self, partition: int, epoch: int) -> Steps[Seen[Tail]]:
+        """Another partition's TAIL with a mark of that epoch."""
+        return self._marked(partition, epoch, lambda taken: taken)
+
+    def _marked(
+        self, partition: int, epoch: int | None, change: Callable[[Taken], Taken]
+    ) -> Steps[Seen[Tail]]:
+        seen = yield from read_tail(self.topic, partition)
+        for _ in range(RACES_MAX):
+            tail = Tail(topic=self.topic, partition=partition) if seen is None else seen.document
+            mark = tail.marks.get(self.producer, NO_MARK)
+            if epoch is not None and mark.epoch > epoch:
+                raise Replaced(self.producer, epoch, mark.epoch)
+            if seen is not None and mark.epoch == epoch:
+                return seen
+            claimed = mark.epoch + 1 if epoch is None else epoch
+            after = self._claimed(tail, claimed, change)
+            outcome = yield from swap_tail(partition, seen, after)
+            found = outcome.seen.document.marks.get(self.producer, NO_MARK)
+            if isinstance(outcome, Won) and found.epoch == claimed:
+                return outcome.seen
+            seen = outcome.seen
+            yield Wait(self.chance.fraction() * SPREAD_S)
+        raise outrun(partition)
+
+    def _claimed(self, tail: Tail, epoch: int, change: Callable[[Taken], Taken]) -> Tail:
+        mark = tail.marks.get(self.producer, NO_MARK)
+        taken = change(Taken(mark.sequence, tail.note_of(self.producer)))
+        new = Mark(epoch, taken.sequence, mark.stop, self.now_ms)
+        commit = CommitId(self.chance.unique())
+        return tail.changed(commit, **tail.marked(self.producer, new, taken.note))
 
 
 def _basis(writer: Writer, partition: int, seen: Seen[Tail] | None) -> Steps[Tail]:
@@ -205,19 +245,23 @@ def _not_yet_in(
 def _extended(
     tail: Tail, writer: Writer, staged: Sequence[Staged], now_ms: int, chance: Chance
 ) -> Steps[Tail]:
-    at_ms = max(now_ms, tail.at_ms)  # a clock that jumps back does not take the log with it
+    filled = [each for each in staged if each.batch.rows]
+    # A clock that jumps back does not take the log with it.
+    at_ms = max(now_ms, tail.at_ms) if filled else tail.at_ms
     pieces, stop = list(tail.pieces), tail.latest
-    for each in staged:
+    for each in filled:
         pieces.append(_piece(each, stop, at_ms, now_ms))
         stop += each.batch.rows
-    mark = Mark(writer.epoch, staged[-1].batch.sequence, stop, now_ms)
+    last = staged[-1].batch
+    mark = Mark(writer.epoch, last.sequence, stop, now_ms)
+    note = tail.note_of(writer.producer) if last.note is None else last.note
     folded = yield from fold(tail, pieces, chance)
     return tail.changed(
         CommitId(chance.unique()),
         latest=stop,
         at_ms=at_ms,
         pieces=folded,
-        marks=tail.with_mark(writer.producer, mark),
+        **tail.marked(writer.producer, mark, note),
     )
 
 

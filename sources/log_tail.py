@@ -6,7 +6,8 @@ appended, the oldest of a long run of equals are folded into a page, so TAIL sta
 long the log grows, and an offset is found by reading as many pages as the tree is high.
 
 It also keeps a mark per producer: its epoch, and the sequence number of the last batch taken from
-it. That is what makes a retry add nothing, and a zombie fail.
+it. That is what makes a retry add nothing, and a zombie fail. A producer may leave a note beside
+its mark, changed in the same swap: a sink keeps its cursor there.
 """
 
 from functools import partial
@@ -22,7 +23,10 @@ from penstock.sources.log_layout import tail_key
 
 __all__ = ["RECENT_MAX", "Mark", "Piece", "Tail", "tail_register"]
 
-TAIL_FORMAT = 1
+PLAIN_FORMAT = 1
+TAIL_FORMAT = 2
+"""With notes, which a Penstock that reads no more than format 1 would take for damage."""
+
 FAN = 32
 RECENT_MAX = 32
 """How many changes back TAIL remembers, for those who never heard of their own success."""
@@ -71,7 +75,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One partition of a topic."""
 
-    format: int = TAIL_FORMAT
+    format: int = PLAIN_FORMAT
     topic: str
     """The unique name of the topic it belongs to."""
     partition: int
@@ -84,6 +88,9 @@ class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the last row was taken in. Does not go back when a producer's clock does."""
     pieces: tuple[Piece, ...] = ()
     marks: dict[str, Mark] = msgspec.field(default_factory=dict)
+    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """What producers want remembered beside their marks. Unset and not empty while there are none:
+    then TAIL is to the letter what it was before there could be any, and so is its checksum."""
     rewrites: int = 0
     """How many compactions there have been."""
     compacted_to: int = 0
@@ -140,6 +147,18 @@ class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "give producers that are started again the name they had",
             )
         return {name: each for name, each in marks.items() if name not in old} if old else marks
+
+    def note_of(self, producer: str) -> str:
+        """What a producer has left beside its mark; empty if nothing."""
+        return "" if self.notes is msgspec.UNSET else self.notes.get(producer, "")
+
+    def marked(self, producer: str, mark: Mark, note: str) -> dict[str, object]:
+        """What `changed` needs to be told for a producer to have that mark and that note."""
+        marks = self.with_mark(producer, mark)
+        if note == self.note_of(producer):
+            return {"marks": marks}
+        notes = {} if self.notes is msgspec.UNSET else self.notes
+        return {"marks": marks, "notes": {**notes, producer: note}, "format": TAIL_FORMAT}
 
     def may_have_forgotten(self, producer: str) -> bool:
         """Whether a producer without a mark may have had one."""

@@ -9,13 +9,25 @@ from a range later, each of which another one has replaced; it never changes or 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.checkpoint.manifest import Range
 
-__all__ = ["META", "META_NAME", "TIME", "Limits", "Range", "Source", "Span"]
+__all__ = [
+    "META",
+    "META_NAME",
+    "TIME",
+    "Followed",
+    "Identified",
+    "Limits",
+    "Range",
+    "Sifting",
+    "Source",
+    "Span",
+    "Undecoded",
+]
 
 TIME = pa.timestamp("us", tz="UTC")
 META_NAME = "_meta"
@@ -73,3 +85,58 @@ class Source(Protocol):
 
     def read(self, partition: str, wanted: Range, planned_ms: int = 0) -> Iterator[pa.RecordBatch]:
         """The rows of a range in order of their offsets, with `_meta` as the last column."""
+
+
+@runtime_checkable
+class Followed(Source, Protocol):
+    """A source where others can see how far a job has read it. Nothing is ever read back."""
+
+    def committed(self, resume: Mapping[str, int]) -> None:
+        """Say so: `resume` is the next offset to read of each partition, as it was committed."""
+
+
+@runtime_checkable
+class Identified(Source, Protocol):
+    """A source whose logs can be told from others that were given their names later. Offsets of
+    the one mean nothing in the other."""
+
+    def identities(self) -> Mapping[str, str]:
+        """What tells each log that it has seen from any other."""
+
+    def recognise(self, known: Mapping[str, str]) -> None:
+        """Remember what an earlier life of the job has seen: a log that is another by now is
+        refused from here on."""
+
+
+class Undecoded(Protocol):
+    """A message that could not be made a row of."""
+
+    @property
+    def offset(self) -> int:
+        """Where it is."""
+
+    @property
+    def reason(self) -> str:
+        """Why it could not."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key, as it came."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value, as it came."""
+
+
+@runtime_checkable
+class Sifting(Source, Protocol):
+    """A source that leaves out what it cannot decode, if it was told so, and says what that was."""
+
+    @property
+    def sifts(self) -> bool:
+        """Whether it was told so; else such a message stops the reading."""
+
+    def read_with_dropped(
+        self, partition: str, wanted: Range, planned_ms: int = 0
+    ) -> "Iterator[pa.RecordBatch | Undecoded]":
+        """The rows of a range and, in their places, the messages that could not become any."""

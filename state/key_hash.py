@@ -49,9 +49,10 @@ Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
-def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> NDArray[np.int64]:
-    """The hash of each row over all `columns`, as `xxhash64(column, …)` of Spark gives it."""
-    hashes = np.full(_rows(columns), SEED, np.uint64)
+def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = SEED) -> NDArray[np.int64]:
+    """The hash of each row over all `columns`, as `xxhash64(column, …)` of Spark gives it; with
+    another seed, a hash that has nothing to do with that one."""
+    hashes = np.full(_rows(columns), seed, np.uint64)
     for number, column in enumerate(columns, 1):
         hasher = _hasher(column.type, f"key column {number} of {len(columns)}")
         begin = 0

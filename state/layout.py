@@ -16,6 +16,7 @@ from functools import cache
 
 __all__ = [
     "DATA",
+    "EVERYTHING",
     "EXPIRY",
     "GROUPS_MAX",
     "MARKER_KEY",
@@ -33,6 +34,8 @@ __all__ = [
 MARKER_KEY = b"\x00m"
 SCHEMA_KEY = b"\x00s"
 REMOVED_KEY = b"\x02t"
+EVERYTHING = (b"\x00", REMOVED_KEY)
+"""Where the marker, the schemas and all entries lie. What a delta removed is its own affair."""
 GROUPS_MAX = 1 << 15
 DATA, EXPIRY, TIMER = b"\x01", b"\x02", b"\x03"
 

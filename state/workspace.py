@@ -30,7 +30,10 @@ from penstock.state.kinds import (
 )
 from penstock.state.layout import (
     DATA,
+    EVERYTHING,
     EXPIRY,
+    MARKER_KEY,
+    SCHEMA_KEY,
     TIMER,
     after_prefix,
     section_prefix,
@@ -97,6 +100,7 @@ class Workspace:
         times: EpochTimes,
     ) -> None:
         self.overlay = Overlay(database, database.settings.fetched_bytes)
+        self._database = database
         self.times = times
         self.prefix = b""
         self.group = 0
@@ -202,6 +206,19 @@ class Workspace:
             return None
         schemas = msgspec.json.encode(self._stored)
         return write_delta(path, marker, self.overlay.changes, schemas, settings)
+
+    def changed(self, marker: Marker, whole: bool) -> Iterator[tuple[bytes, bytes | None]]:
+        """What has changed, for a changelog that is kept elsewhere; None for a removed entry. If
+        `whole`, all that was there before comes first. The marker comes last, also if nothing has
+        changed: then it is that of the version before, or none if there is none."""
+        if whole:
+            yield from self._database.scan(*EVERYTHING)
+        if self.overlay.changes:
+            yield from self.overlay.changes.items()
+            yield SCHEMA_KEY, msgspec.json.encode(self._stored)
+            yield MARKER_KEY, msgspec.json.encode(marker)
+        else:
+            yield MARKER_KEY, self._database.get(MARKER_KEY)
 
     def _handle(self, spec: StateSpec) -> Any:
         if spec.kind == "value" and spec.ttl is None:

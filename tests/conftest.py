@@ -7,9 +7,15 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests.support import servers
+from tests.support import databases, kafka, servers
 from tests.support.servers import BUCKET, Endpoint
 from tests.support.versity import versity_binary
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long: one of them left for the end would run alone."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path not in slow, "spark" not in item.path.parts))
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +39,41 @@ def versity_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoin
     """A real S3 server, with a bucket."""
     with servers.versity(versity_binary(), tmp_path_factory.mktemp("versity")) as endpoint:
         yield with_bucket(endpoint)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[databases.Postgres]:
+    """A real Postgres; the database is shared, so tests use tables of their own."""
+    with databases.postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[databases.Redis]:
+    """A real Redis; it is shared, so tests use keys of their own."""
+    with databases.redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[kafka.Cluster]:
+    """A real Kafka of one broker; it is shared, so tests use topics of their own."""
+    with kafka.cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_brokers() -> Iterator[kafka.Cluster]:
+    """A real Kafka of three brokers, any one of which may be away for a while."""
+    with kafka.cluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs of this process and its children find the passwords they refer to."""
+    for name in ("PG_PASSWORD", "REDIS_PASSWORD"):
+        monkeypatch.setenv(name, databases.PASSWORD)
 
 
 @pytest.fixture

@@ -41,7 +41,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = (folder / "dist").glob("*.whl")
     run([sys.executable, "-m", "venv", "clean"], folder)
     pip = [str(folder / "clean" / "bin" / "pip"), "install", "--disable-pip-version-check"]
-    run([*pip, "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)], folder)
+    # Every module is imported, also those of extras.
+    whole = f"{wheel}[delta,kafka-schemas,postgres,redis]"
+    run([*pip, "--quiet", "-c", str(ROOT / "constraints.txt"), whole], folder)
     return folder / "clean"
 
 
@@ -95,5 +97,5 @@ def test_the_command_line_works_from_the_wheel(installed: Path) -> None:
     """The script is what most people meet first."""
     told = run([str(installed / "bin" / "penstock"), "--help"], installed)
 
-    for command in ("doctor", "log", "fsck"):
+    for command in ("doctor", "log", "fsck", "audit"):
         assert command in told

@@ -204,7 +204,26 @@ def test_a_session_beats_from_a_thread_until_it_is_left() -> None:
         "holder": session.tenure.holder,
         "count": 0,
         "released": True,
+        "notes": {},
     }
+
+
+def test_a_session_can_say_something_with_its_signs_of_life() -> None:
+    """Whoever looks at the job learns what its leader is waiting for."""
+    store = Noticing()
+    root = Root(store)
+    with root.lead(JOB, "one") as session:
+        session.note("sinks", {"ledger": 7})
+        session.beat(every_s=0.001)
+        assert store.beat.wait(WAIT_S_MAX)
+        living = store.get(heartbeat_key(Token(1)))
+    released = store.get(heartbeat_key(Token(1)))
+
+    assert living is not None and released is not None
+    assert [json.loads(each.body)["notes"] for each in (living, released)] == [
+        {"sinks": {"ledger": 7}},
+        {"sinks": {"ledger": 7}},
+    ]
 
 
 def test_a_beating_session_notices_that_it_was_deposed() -> None:

@@ -14,6 +14,7 @@ import pytest
 from penstock.clock import SystemChance
 from penstock.errors import Gone, Invalid
 from penstock.sources import META, META_NAME, Limits, Range, Source, Span, lag, start_offsets
+from tests.support.kafka_supply import kafka_supply
 from tests.support.logs import new_url
 from tests.support.servers import BUCKET, Endpoint
 from tests.support.supplies import (
@@ -27,7 +28,7 @@ from tests.support.supplies import (
 
 PLANNED_MS = 1_234_567
 UNKNOWN = ["2", "x", "-1", "", "00", "0 ", "٠"]
-EXPIRING = ["log-memory", "log-directory", "log-s3", "log-by-broker-time"]
+EXPIRING = ["log-memory", "log-directory", "log-s3", "log-by-broker-time", "kafka"]
 RECORDS = [Limits(records=records) for records in (0, 1, 2, 5, 24, 1000)]
 BYTES = [Limits(size_bytes=size_bytes) for size_bytes in (0, 1, 300, 1 << 30)]
 BOTH = [Limits(records=3, size_bytes=1 << 30), Limits(records=1000, size_bytes=1)]
@@ -55,6 +56,8 @@ def supply(
     kind, _, which = str(request.param).partition("-")
     if kind == "rate":
         return rate_supply()
+    if kind == "kafka":
+        return kafka_supply(request.getfixturevalue("kafka_broker"))
     if kind == "files":
         return files_supply(tmp_path / "in", which)
     if which == "s3":

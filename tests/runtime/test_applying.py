@@ -1,62 +1,104 @@
 """Sinks with a cursor of their own are brought up to HEAD by the loop."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.checkpoint.layout import output_key
-from penstock.errors import Fenced, Unavailable
-from penstock.ids import Attempt, Epoch, Key
-from penstock.sinks import Apply, Cursor, ReadCursor
-from penstock.sinks.guarantee import Guarantee
+from penstock.errors import Invalid, PenstockError, Unavailable
+from penstock.ids import Token
+from penstock.runtime.cli import app
+from penstock.runtime.telling import Silent
+from penstock.sinks import Apply, Cursor, Guarantee, Target, Writer
 from tests.support.in_process import SETTINGS, LocalRun, append, click, clicks_log
 
-SHELVES: dict[str, dict[int, tuple[Cursor, int, list[dict[str, Any]]]]] = {}
-"""What is outside the root, by sink: cursor, token and rows of each shard."""
+SMALL = ps.RunSettings(until="caught-up", read_tasks=2, limits=ps.Limits(records=9))
+
+
+@dataclass
+class Trouble:
+    """What comes between a job and its sink."""
+
+    away: int = 0
+    """How many more applies fail in passing."""
+    wrong: str = ""
+    """Why applies fail for good, if they do."""
+    opened: int = 0
+    closed: int = 0
+
+
+TROUBLES: dict[str, Trouble] = {}
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """A sink in this process's memory."""
+class Troubled:
+    """A sink in memory, behind some trouble."""
 
     name: str
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    away: list[int] = field(default_factory=list, compare=False)
-    """How often it has refused so far, while it is away."""
+    most: int | None = None
+    """Rows with a larger total can never be written."""
 
-    def encode(self, rows: pa.Table) -> bytes:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        return bytes(sink.getvalue())
+    @property
+    def trouble(self) -> Trouble:
+        return TROUBLES.setdefault(self.name, Trouble())
 
-    def key(self, epoch: Epoch, partition: int, attempt: Attempt) -> Key:
-        return output_key(self.name, epoch, partition, attempt)
+    @property
+    def shelf(self) -> ps.Memory:
+        return ps.Memory(f"{self.name}-shelf")
 
-    def read_cursor(self, asked: ReadCursor) -> Cursor | None:
-        held = SHELVES.setdefault(self.name, {}).get(asked.shard)
-        return None if held is None else held[0]
+    def shards(self, partitions: int) -> int:
+        return partitions
+
+    def check(self, rows: pa.Table) -> None:
+        if "total" not in rows.column_names:
+            raise Invalid(f"sink {self.name}, column 'total'", "is missing", "emit it")
+        if self.most is not None and any(n > self.most for n in rows["total"].to_pylist()):
+            raise Invalid(f"sink {self.name}", f"takes no total above {self.most}", "emit less")
+
+    def open(self, target: Target) -> "TroubledWriter":
+        self.trouble.opened += 1
+        return TroubledWriter(self, self.shelf.open(target))
+
+
+@dataclass
+class TroubledWriter:
+    sink: Troubled
+    writer: Writer
+
+    def read_cursor(self, shard: int) -> Cursor | None:
+        return self.writer.read_cursor(shard)
 
     def apply(self, asked: Apply) -> None:
-        if self.away:
-            self.away.pop()
-            raise Unavailable("shelf", "is away", "wait")
-        none: tuple[Cursor | None, int, list[Any]] = (None, 0, [])
-        cursor, token, rows = SHELVES[self.name].get(asked.shard, none)
-        if asked.token < token:
-            raise Fenced("shelf", held=asked.token, newest=token, by="another")
-        assert (0 if cursor is None else cursor.epoch) == asked.follows
-        new = [row for body in asked.outputs for row in _rows(body)]
-        SHELVES[self.name][asked.shard] = (asked.cursor, asked.token, [*rows, *new])
+        trouble = self.sink.trouble
+        if trouble.wrong:
+            raise Invalid(f"sink {self.sink.name}", trouble.wrong, "mend it")
+        if trouble.away:
+            trouble.away -= 1
+            raise Unavailable(f"sink {self.sink.name}", "is away", "wait")
+        self.writer.apply(asked)
+
+    def accept(self, shard: int, cursor: Cursor, token: Token) -> None:
+        self.writer.accept(shard, cursor, token)
+
+    def close(self) -> None:
+        self.sink.trouble.closed += 1
 
 
-def _rows(body: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.ipc.open_file(body).read_all().to_pylist()
-    return found
+@dataclass
+class Told(Silent):
+    """Remembers what held the job."""
+
+    holds: list[dict[str, str]] = field(default_factory=list)
+
+    def held(self, sinks: Mapping[str, str]) -> None:
+        self.holds.append(dict(sinks))
 
 
 @ps.stateful(emits="user string, total long")
@@ -66,51 +108,122 @@ def total(user: str, events: ps.Events, spent: ps.Value[int]) -> Any:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(f"shelf-{tmp_path.name}")
+def sink(tmp_path: Path) -> Troubled:
+    return Troubled(f"shelf-{tmp_path.name}")
 
 
-def started(folder: Path, shelf: Shelf) -> LocalRun:
+def started(folder: Path, *sinks: Any) -> LocalRun:
     job = ps.Job("shop", partitions=2)
     stream = job.read(ps.Log(str(folder / "clicks"))).key_by("user").process(total)
-    stream.write(shelf).write(ps.Table("totals"))
+    for each in sinks:
+        stream.write(each)
+    stream.write(ps.Table("totals"))
     return LocalRun(job, folder)
 
 
-def on(shelf: Shelf) -> list[tuple[int, str, int]]:
-    return sorted(
-        (row["_epoch"], row["user"], row["total"])
-        for _, _, rows in SHELVES[shelf.name].values()
-        for row in rows
-    )
+def on(sink: Troubled) -> list[tuple[str, int]]:
+    return sorted((row["user"], row["total"]) for row in sink.shelf.rows())
 
 
-def test_every_committed_row_is_applied_once(tmp_path: Path, shelf: Shelf) -> None:
+def test_every_committed_row_is_applied_once(tmp_path: Path, sink: Troubled) -> None:
     """What the chain says is what the sink holds."""
-    log = clicks_log(tmp_path)
-    append(log, [click(f"user-{n % 5}", n) for n in range(40)])
-    run = started(tmp_path, shelf)
-    run.run(ps.RunSettings(until="caught-up", read_tasks=2, limits=ps.Limits(records=9)))
+    append(clicks_log(tmp_path), [click(f"user-{n % 5}", n) for n in range(40)])
+    run = started(tmp_path, sink)
+    run.run(SMALL)
 
-    assert on(shelf) == run.rows("totals", "_epoch", "user", "total")
-    assert {cursor.epoch for cursor, _, _ in SHELVES[shelf.name].values()} == {
-        run.root.head().epoch
-    }
+    assert on(sink) == run.rows("totals", "user", "total")
+    assert len(on(sink)) > 5
+    assert (sink.trouble.opened, sink.trouble.closed) == (1, 1)
 
 
-def test_what_an_earlier_leader_committed_is_applied_at_the_start(
-    tmp_path: Path, shelf: Shelf
+def test_a_sink_that_is_away_holds_the_job_and_catches_up(tmp_path: Path, sink: Troubled) -> None:
+    """Nothing is lost or given up because a database is restarted; somebody is told why."""
+    append(clicks_log(tmp_path), [click(f"user-{n % 5}", n) for n in range(40)])
+    run, told = started(tmp_path, sink), Told()
+    sink.trouble.away = 100
+    run.run(SMALL, listener=told)
+
+    assert told.holds == [{sink.name: f"sink {sink.name} is away: wait."}, {}]
+    assert on(sink) == run.rows("totals", "user", "total")
+
+
+def test_one_sink_that_is_away_does_not_keep_rows_from_another(
+    tmp_path: Path, sink: Troubled
 ) -> None:
-    """A sink that was away when the leader died is not behind for ever."""
+    """Each is exactly-once by its own cursor, and by nobody else's."""
+    append(clicks_log(tmp_path), [click("ada", 1)])
+    other = ps.Memory(f"other-{tmp_path.name}")
+    seen: list[Any] = []
+
+    class Looking(Told):
+        def held(self, sinks: Mapping[str, str]) -> None:
+            seen.append((dict(sinks).keys(), other.rows(), sink.shelf.rows()))
+
+    sink.trouble.away = 100
+    started(tmp_path, sink, other).run(SETTINGS, listener=Looking())
+
+    row = {"user": "ada", "total": 1}
+    assert seen == [({sink.name: ""}.keys(), [row], []), ({}.keys(), [row], [row])]
+
+
+def test_whoever_stops_a_job_does_not_wait_for_a_sink(tmp_path: Path, sink: Troubled) -> None:
+    """The next start goes on from the same place."""
     append(clicks_log(tmp_path), [click("ada", n) for n in range(4)])
-    run = started(tmp_path, Shelf(shelf.name, away=[0] * 100))
-    with pytest.raises(Unavailable, match="shelf is away"):
+    sink.trouble.away = 10**6
+    run, told = started(tmp_path, sink), Told()
+    run.run(SETTINGS, listener=told, stopped=lambda: bool(told.holds))
+    assert (run.root.head().epoch, on(sink)) == (1, [])
+
+    sink.trouble.away = 0
+    run.run(SETTINGS)
+
+    assert (run.root.head().epoch, on(sink)) == (1, [("ada", 6)])
+
+
+def test_a_sink_that_refuses_stops_the_job_until_it_is_mended(
+    tmp_path: Path, sink: Troubled
+) -> None:
+    """What will not go away by itself is for a person; what was committed waits for it."""
+    append(clicks_log(tmp_path), [click("ada", n) for n in range(4)])
+    sink.trouble.wrong = "has no such column"
+    run = started(tmp_path, sink)
+    with pytest.raises(Invalid, match="has no such column"):
         run.run()
-    assert (run.root.head().epoch, SHELVES[shelf.name]) == (1, {})
+    with pytest.raises(Invalid, match="has no such column"):
+        run.run()
+    assert (run.root.head().epoch, on(sink)) == (1, [])
 
-    started(tmp_path, shelf).run(SETTINGS)
+    sink.trouble.wrong = ""
+    run.run()
 
-    assert on(shelf) == [(1, "ada", 6)]
+    assert on(sink) == [("ada", 6)]
+
+
+def test_rows_that_can_never_be_written_are_not_committed(tmp_path: Path) -> None:
+    """After the decision it would be too late: the job could neither go on nor back."""
+    log = clicks_log(tmp_path)
+    append(log, [click("ada", 5)])
+    strict = Troubled(f"strict-{tmp_path.name}", most=9)
+    run = started(tmp_path, strict)
+    run.run()
+    append(log, [click("ada", 5)])
+
+    with pytest.raises(PenstockError, match="takes no total above 9"):
+        run.run()
+
+    assert (run.root.head().epoch, on(strict)) == (1, [("ada", 5)])
+
+
+def test_a_sink_that_wants_other_columns_is_refused_when_the_job_is_loaded(
+    tmp_path: Path, sink: Troubled
+) -> None:
+    """Before Spark is started and before anybody is deposed."""
+    clicks_log(tmp_path)
+    job = ps.Job("raw", partitions=1)
+    job.read(ps.Log(str(tmp_path / "clicks"))).write(sink)
+
+    with pytest.raises(Invalid, match=rf"sink {sink.name}, column 'total' is missing: emit it"):
+        LocalRun(job, tmp_path).run()
 
 
 def test_a_sink_that_promises_too_little_is_refused(tmp_path: Path) -> None:
@@ -119,9 +232,64 @@ def test_a_sink_that_promises_too_little_is_refused(tmp_path: Path) -> None:
     from tests.support.in_process import no_spark
 
     clicks_log(tmp_path)
-    job = started(tmp_path, Shelf("post", Guarantee.AT_LEAST_ONCE)).job
+    job = started(tmp_path, Troubled("post", Guarantee.AT_LEAST_ONCE)).job
     topology = job.topology(str(tmp_path / "root"), no_spark)
     check_guarantees(topology, "at-least-once")
 
     with pytest.raises(ps.Invalid, match="'post' gives at-least-once, and exactly-once is requi"):
         check_guarantees(topology, "exactly-once")
+
+
+def status(run: LocalRun) -> Any:
+    done = CliRunner().invoke(app, ["status", run.url, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["sinks"]
+
+
+def test_status_shows_where_each_sink_is_and_what_holds_the_job(
+    tmp_path: Path, sink: Troubled
+) -> None:
+    """Whoever is woken at night sees at once which database to look at."""
+    log = clicks_log(tmp_path)
+    append(log, [click("ada", 5)])
+    run, told = started(tmp_path, sink), Told()
+    run.run()
+    assert status(run) == {
+        sink.name: {"epoch": 1, "held": None},
+        "totals": {"epoch": 1, "held": None},
+    }
+
+    append(log, [click("ada", 5)])
+    sink.trouble.away = 10**6
+    run.run(SETTINGS, listener=told, stopped=lambda: bool(told.holds))
+
+    assert status(run) == {
+        sink.name: {"epoch": 1, "held": f"sink {sink.name} is away: wait."},
+        "totals": {"epoch": 2, "held": None},
+    }
+    shown = CliRunner().invoke(app, ["status", run.url]).stdout
+    assert f"sink {sink.name}: epoch 1; the job is held: sink {sink.name} is away: wait." in shown
+
+
+def test_what_a_sink_lacks_is_not_collected(tmp_path: Path, sink: Troubled) -> None:
+    """Retention gives up what everybody has, and nothing else."""
+    log = clicks_log(tmp_path)
+    run, told = started(tmp_path, sink), Told()
+    append(log, [click("ada", 1)])
+    run.run()
+    append(log, [click("ada", 1)])
+    sink.trouble.away = 10**6
+    run.run(SETTINGS, listener=told, stopped=lambda: bool(told.holds))
+    assert needed(run, sink) == 2
+
+    sink.trouble.away = 0
+    run.run()
+
+    assert needed(run, sink) == 3
+
+
+def needed(run: LocalRun, sink: Troubled) -> int:
+    """The oldest epoch that the collector is told to keep for a sink."""
+    newest = run.root.newest()
+    assert newest is not None
+    return run.loops[-1]._applier.needed(newest)[sink.name]

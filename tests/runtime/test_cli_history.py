@@ -278,6 +278,7 @@ def test_the_status_tells_where_a_job_is(folder: Path) -> None:
         "leader": "released",
         "sources": {SOURCE: {"resume_at": {"0": 50}, "watermark": None}},
         "operators": {OPERATOR: {"partitions": 1, "bytes": len("before 3delta 3delta 4delta 5")}},
+        "sinks": {SINK: {"epoch": None, "held": None}},
         "pins": [{"name": "good", "epoch": 2, "generation": 1}],
         "retained": [1, 5],
     }
@@ -288,6 +289,7 @@ def test_the_status_tells_where_a_job_is(folder: Path) -> None:
         "generation 1, token 1, held by one-id1 (released)",
         "source events: 0 at 50",
         "operator totals: 1 partitions, 29 bytes of state",
+        "sink ledger: its leader has not said",
         "pin good: epoch 2",
         "epochs 1 to 5 are kept",
     ]

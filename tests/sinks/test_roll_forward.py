@@ -1,19 +1,30 @@
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.chaos.world import ModelSink
-from penstock.checkpoint import Chain, Leader, Retention, collect, perform, store_handlers
+from penstock.checkpoint import (
+    Chain,
+    Leader,
+    Manifest,
+    Retention,
+    collect,
+    perform,
+    store_handlers,
+)
 from penstock.checkpoint.perform import Handlers
+from penstock.checkpoint.rewind import rewind
 from penstock.effects import Wait
 from penstock.errors import Corrupt, Fenced, Invalid, Unavailable
-from penstock.ids import Epoch, Generation, Token
+from penstock.ids import CommitId, Epoch, Generation, Holder, Token
 from penstock.points import Point
-from penstock.sinks import Apply, Cursor, ReadCursor, roll_forward
+from penstock.sinks import Apply, Cursor, Held, ReadCursor, Shard, roll_forward
+from penstock.sinks.cursors import mark_of
 from penstock.sinks.roll_forward import APPLIES_MAX
 from tests.support.driving import CountingChance, Stage
 from tests.support.history import SINK, led, work
 
+SHARDS = 8
 LAST = Retention(epochs=1, age_s=0.0, grace_s=0.0)
 
 
@@ -25,14 +36,18 @@ class Scene:
         self.sink = ModelSink()
         self.offered: list[Apply] = []
 
-    def roll(self, leader: Leader, shard: int = 0) -> Epoch:
-        steps = roll_forward(Chain(leader.tenure), leader.tenure, leader.head, SINK, shard)
+    def roll(self, leader: Leader, shard: int = 0) -> int | None:
+        """The epoch that the shard is at then."""
+        steps = roll_forward(
+            Chain(leader.tenure), leader.tenure, leader.head, Shard(SINK, shard, SHARDS)
+        )
         handlers: Handlers = {
             **store_handlers(self.stage.store, self.stage.clock),
             ReadCursor: self.sink.cursor,
             Apply: self.apply,
         }
-        return perform(steps, handlers)
+        cursor = perform(steps, handlers)
+        return None if cursor is None else cursor.epoch
 
     def apply(self, effect: Apply) -> None:
         self.offered.append(effect)
@@ -44,6 +59,9 @@ class Scene:
     def taken(self, shard: int = 0) -> list[tuple[int, tuple[bytes, ...]]]:
         """What the shard has, in the order it came."""
         return list(self.sink.shards[SINK, shard].outputs)
+
+    def cursor(self) -> Cursor | None:
+        return self.sink.cursor(ReadCursor(Point.SINK_CURSOR, SINK, 0))
 
     def committed(self, epochs: int, holder: str = "one") -> tuple[Leader, CountingChance]:
         leader, chance = led(self.stage, holder)
@@ -93,7 +111,7 @@ def test_nothing_committed_is_nothing_to_do() -> None:
     scene = Scene()
     leader, _ = scene.committed(0)
 
-    assert (scene.roll(leader), scene.offered) == (0, [])
+    assert (scene.roll(leader), scene.offered) == (None, [])
 
 
 def test_a_lost_answer_is_settled_by_the_cursor() -> None:
@@ -150,19 +168,81 @@ def test_a_sink_ahead_of_head_is_refused() -> None:
     """It belongs to another history; going on would leave a hole in it for good."""
     scene = Scene()
     leader, _ = scene.committed(2)
-    ahead = Cursor(Generation(1), Epoch(5))
-    for epoch in range(1, 6):
-        cursor = Cursor(Generation(1), Epoch(epoch))
-        scene.sink.apply(Apply(Point.SINK_APPLY, SINK, 0, Epoch(epoch - 1), cursor, Token(1), ()))
+    ahead = Cursor(Generation(1), Epoch(5), mark_of(CommitId("of another root")))
+    scene.sink.apply(Apply(Point.SINK_APPLY, SINK, 0, None, ahead, Token(1), ()))
 
     with pytest.raises(Invalid) as caught:
         scene.roll(leader)
 
     assert str(caught.value) == (
-        "sink ledger has taken epoch 5, but HEAD is at epoch 2: it belongs to another history: "
-        "give the job a new target, or bring this one back to an epoch that is still kept."
+        "sink ledger, shard 0 has taken epoch 5 of generation 1, and HEAD is at epoch 2 of "
+        "generation 1, whose history has no such commit: give the sink a new target; or take out "
+        "of this one what the other history wrote, or leave it as it is, and then have it go on "
+        "from HEAD with `penstock sinks accept`."
     )
-    assert scene.sink.shards[SINK, 0].cursor == ahead
+    assert scene.cursor() == ahead
+
+
+def test_a_sink_of_a_history_with_the_same_numbers_is_refused() -> None:
+    """Two roots of one job count alike; only the commit tells them apart."""
+    scene = Scene()
+    leader, _ = scene.committed(3)
+    other = Cursor(Generation(1), Epoch(2), mark_of(CommitId("of another root")))
+    scene.sink.apply(Apply(Point.SINK_APPLY, SINK, 0, None, other, Token(1), ()))
+
+    with pytest.raises(Invalid, match="whose history has no such commit"):
+        scene.roll(leader)
+
+    assert (scene.cursor(), scene.taken()) == (other, [(2, ())])
+
+
+def test_a_sink_that_was_filled_before_a_rewind_is_refused() -> None:
+    """Its rows are of a history that is no more; the same numbers come again with other rows."""
+    scene = Scene()
+    old, chance = scene.committed(4)
+    scene.roll(old)
+    scene.stage.run(rewind(old.head.job, Holder("operator"), Epoch(2), chance))
+    new, chance = led(scene.stage, "new")
+    for _ in range(2):
+        scene.stage.run(work(new, chance))
+
+    with pytest.raises(Invalid, match="has taken epoch 4 of generation 1, and HEAD is at epoch 4"):
+        scene.roll(new)
+
+    assert scene.taken() == outputs(1, 2, 3, 4)
+
+
+def test_a_sink_that_was_behind_a_rewind_goes_on() -> None:
+    """What it has is common to both histories."""
+    scene = Scene()
+    old, chance = scene.committed(2)
+    scene.roll(old)
+    for _ in range(2):
+        scene.stage.run(work(old, chance))
+    scene.stage.run(rewind(old.head.job, Holder("operator"), Epoch(3), chance))
+    new, chance = led(scene.stage, "new")
+    scene.stage.run(work(new, chance))
+
+    assert scene.roll(new) == 4
+    assert [epoch for epoch, _ in scene.taken()] == [1, 2, 3, 4]
+    assert scene.cursor() == Cursor.at(cast(Manifest, new.parent))
+
+
+def test_a_new_target_needs_all_of_history() -> None:
+    """A table that begins in the middle must be somebody's decision, not an accident."""
+    scene = Scene()
+    leader, chance = scene.committed(3)
+    done = scene.stage.run(collect(Chain(), LAST, {SINK: Epoch(4)}))
+    leader.raise_floor(done.next_floor)
+    scene.stage.run(work(leader, chance))
+
+    with pytest.raises(Invalid) as caught:
+        scene.roll(leader)
+
+    assert caught.value.found == (
+        "has taken nothing yet, and epochs before 3, which it lacks, are gone"
+    )
+    assert scene.offered == []
 
 
 def test_a_sink_that_a_newer_leader_has_filled_fences() -> None:
@@ -184,9 +264,11 @@ def test_a_deposed_token_is_refused_by_the_sink() -> None:
     scene = Scene()
     old, chance = scene.committed(1, "old")
     scene.stage.run(work(old, chance))
-    cursor = Cursor(Generation(1), Epoch(1))
-    applied = Apply(Point.SINK_APPLY, SINK, 0, Epoch(0), cursor, Token(2), (b"output 1",))
-    scene.sink.apply(applied)
+    scene.roll(old)
+    first, (only,) = scene.offered.pop(), scene.offered
+    scene.sink.shards[SINK, 0].outputs.pop()
+    scene.sink.shards[SINK, 0].held = Held(only.cursor, Token(2))
+    assert (first.cursor.epoch, only.cursor.epoch) == (2, 1)
 
     with pytest.raises(Fenced):
         scene.roll(old)
@@ -218,7 +300,7 @@ def test_outputs_that_a_newer_leader_applied_and_collected_are_no_damage() -> No
             finish(scene, new, chance)
         return before
 
-    steps = roll_forward(Chain(), old.tenure, old.head, SINK, 0)
+    steps = roll_forward(Chain(), old.tenure, old.head, Shard(SINK, 0, SHARDS))
     handlers: Handlers = {
         **store_handlers(scene.stage.store, scene.stage.clock),
         ReadCursor: overtaken,
@@ -226,7 +308,8 @@ def test_outputs_that_a_newer_leader_applied_and_collected_are_no_damage() -> No
         Wait: lambda wait: None,
     }
 
-    assert perform(steps, handlers) == 1
+    done = perform(steps, handlers)
+    assert done is not None and done.epoch == 1
     assert scene.taken() == outputs(1, 2, 3)
 
 
@@ -261,12 +344,12 @@ def test_a_sink_that_is_new_to_the_job_starts_where_it_is_first_named() -> None:
     scene = Scene()
     leader, _ = scene.committed(2)
     tenure, head = leader.tenure, leader.head
-    steps = roll_forward(Chain(tenure), tenure, head, "archive", 0)
+    steps = roll_forward(Chain(tenure), tenure, head, Shard("archive", 0, 1))
     handlers: Handlers = {
         **store_handlers(scene.stage.store, scene.stage.clock),
         ReadCursor: scene.sink.cursor,
         Apply: scene.apply,
     }
 
-    assert perform(steps, handlers) == 0
+    assert perform(steps, handlers) is None
     assert scene.offered == []

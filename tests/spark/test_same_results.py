@@ -1,5 +1,6 @@
 """The same job over the same log: the same state and outputs, whatever happens to its processes."""
 
+import os
 import random
 import shutil
 import signal
@@ -24,8 +25,9 @@ ROWS = 9_000
 EPOCH_ROWS = 500
 SEED = 20261116
 OPTIONS = ("--until", "caught-up", "--records", str(EPOCH_ROWS), "--lease", "3")
-KILLS = 10
-EXECUTOR_KILLS = 5
+KILLS = int(os.environ.get("PENSTOCK_DRIVER_KILLS", "3"))
+EXECUTOR_KILLS = int(os.environ.get("PENSTOCK_EXECUTOR_KILLS", "2"))
+"""`make storm-spark` asks for ten and five."""
 
 
 @dataclass(frozen=True)

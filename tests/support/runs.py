@@ -23,10 +23,14 @@ POLL_S = 0.05
 
 
 class Run:
-    """One `penstock run` of the shop job."""
+    """One `penstock run` of a job: the shop's, unless another is named."""
 
     def __init__(
-        self, folder: Path, *options: str, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *options: str,
+        settings: Mapping[str, str] | None = None,
+        job: Path = SHOP_JOB,
     ) -> None:
         self._lines: list[str] = []
         environment = {
@@ -39,7 +43,7 @@ class Run:
         }
         start = "from penstock.runtime.cli import main; main()"
         leashed = [sys.executable, str(LEASH), sys.executable]
-        command = [*leashed, "-c", start, "run", str(SHOP_JOB)]
+        command = [*leashed, "-c", start, "run", str(job)]
         self.process = subprocess.Popen(
             [*command, "--root", str(folder / "root"), *options],
             stdout=subprocess.PIPE,
@@ -98,13 +102,20 @@ class Run:
 
     def executors(self) -> list[psutil.Process]:
         """Its executor processes."""
+        return self._below("CoarseGrainedExecutorBackend", "java")
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python processes that its tasks run in, and those that start them."""
+        return self._below("pyspark.daemon", "python")
+
+    def _below(self, told_by: str, program: str) -> list[psutil.Process]:
         found = []
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                    if told_by in " ".join(child.cmdline()) and child.name().startswith(program):
                         found.append(child)
-        return [each for each in found if each.name() == "java"]
+        return found
 
 
 def _patiently(run: Run) -> Iterator[None]:

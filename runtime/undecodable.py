@@ -1,0 +1,81 @@
+"""Messages that a source could not decode, kept in the same commit as all that it could.
+
+Each is a row of the table `<source>.undecodable`: the message as it came, why it is one, and where
+it was. It was never an event, so it cannot be played again: mend whoever sends such messages, and
+have them sent anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from penstock.checkpoint.formats import ref_to
+from penstock.checkpoint.manifest import Output
+from penstock.ids import Attempt
+from penstock.runtime.topology import Topology
+from penstock.runtime.wire import Plan, WantedRange
+from penstock.runtime.workshop import Workshop
+from penstock.sinks.protocol import PROVENANCE
+from penstock.sinks.staged import staged
+from penstock.sources.protocol import Undecoded
+
+__all__ = ["Left", "count_left", "stage_left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What was left out of a range."""
+
+    wanted: WantedRange
+    messages: Sequence[Undecoded]
+
+
+def stage_left(shop: Workshop, plan: Plan, task: int, left: Sequence[Left]) -> dict[str, Output]:
+    """Store what one reading task left out, source by source; what the manifest will say of it."""
+    found = {}
+    for source in {each.wanted.source for each in left if each.messages}:
+        node = shop.topology.undecodable_of(source)
+        if node is None:
+            continue
+        rows = _rows(plan, task, [each for each in left if each.wanted.source == source])
+        attempt = Attempt(shop.chance.unique())
+        key, body = staged(node.sink, plan.epoch, task, attempt, rows)
+        shop.store.put(key, body)
+        found[node.name] = Output(partition=task, ref=ref_to(key, body), rows=rows.num_rows)
+    return found
+
+
+def count_left(topology: Topology, left: Sequence[Left]) -> int:
+    """How many messages will be kept."""
+    kept = (each for each in left if topology.undecodable_of(each.wanted.source) is not None)
+    return sum(len(each.messages) for each in kept)
+
+
+def _rows(plan: Plan, task: int, left: Sequence[Left]) -> pa.Table:
+    pairs = [(each.wanted, message) for each in left for message in each.messages]
+    count = len(pairs)
+    columns = {
+        "key": pa.array([m.key for _, m in pairs], pa.binary()),
+        "value": pa.array([m.value for _, m in pairs], pa.binary()),
+        "_error": pa.array([m.reason for _, m in pairs], pa.string()),
+        "_key": pa.array([_shown(m.key) for _, m in pairs], pa.string()),
+        "_source": pa.array([w.source for w, _ in pairs], pa.string()),
+        "_source_partition": pa.array([w.partition for w, _ in pairs], pa.string()),
+        "_offset": pa.array([m.offset for _, m in pairs], pa.int64()),
+        "_event_time": pa.nulls(count, pa.timestamp("us", tz="UTC")),
+        "_epoch": pa.array([plan.epoch] * count, PROVENANCE.field("_epoch").type),
+        "_partition": pa.array([task] * count, PROVENANCE.field("_partition").type),
+        "_sequence": pa.array(range(count), PROVENANCE.field("_sequence").type),
+        "_input": pa.array([_input(w, m) for w, m in pairs], PROVENANCE.field("_input").type),
+    }
+    return pa.table(columns)
+
+
+def _input(wanted: WantedRange, message: Undecoded) -> list[dict[str, object]]:
+    name = f"{wanted.source}/{wanted.partition}"
+    return [{"from": name, "first": message.offset, "last": message.offset}]
+
+
+def _shown(key: bytes | None) -> str:
+    return "" if key is None else key.decode(errors="backslashreplace")
