@@ -28,7 +28,7 @@ from penstock.checkpoint.recovery import Lineage
 from penstock.checkpoint.restore import Identity, OpenPartition, Way
 from penstock.checkpoint.snapshots import Place, cut_files, cut_snapshot
 from penstock.checkpoint.staging import stage_delta
-from penstock.errors import Invalid, PenstockError
+from penstock.errors import Corrupt, Invalid, PenstockError, Unavailable
 from penstock.ids import Attempt
 from penstock.runtime.calling import Caller, call_vectorised
 from penstock.runtime.dead_letters import dead_letter_rows, dead_letters_table
@@ -162,6 +162,26 @@ def _compute(
     lap(work.seconds, "delta")
 
 
+@contextmanager
+def _in_hand(opened: OpenPartition) -> Iterator[None]:
+    """Let go of a partition in the end. Damage that shows only where it is read is this host's own
+    affair: what is here is discarded, and the next try of the epoch restores it."""
+    try:
+        yield
+    except Corrupt as damage:
+        if damage.subject != opened.database.name:
+            opened.close()
+            raise
+        opened.discard()
+        advice = "the epoch is tried again, on state that is restored"
+        raise Unavailable(damage.subject, damage.found, advice) from damage
+    except BaseException:
+        opened.close()
+        raise
+    else:
+        opened.close()
+
+
 def _opened_space(
     shop: Workshop, operator: OperatorNode, partition: int, work: Work, stack: ExitStack
 ) -> Workspace | None:
@@ -178,7 +198,7 @@ def _opened_space(
         shop.whole(orders, identity),
         shop.elsewhere(operator.name, partition),
     )
-    stack.callback(opened.close)
+    stack.enter_context(_in_hand(opened))
     work.opened = opened
     place = Place(operator.name, partition, orders.epoch, work.attempt)
     if opened.restore.way is Way.ELSEWHERE:

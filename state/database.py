@@ -6,8 +6,8 @@ process that still holds it may be dead, stopped, or a slower attempt of the sam
 none of these cases is there anything to wait for.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,8 @@ from penstock.state.layout import MARKER_KEY, SCHEMA_KEY
 from penstock.state.settings import StateSettings, database_options, ingest_options
 
 __all__ = ["Locked", "PartitionDatabase"]
+
+log = logging.getLogger("penstock.state")
 
 
 class Locked(Unavailable):
@@ -39,6 +41,11 @@ class PartitionDatabase:
         except PenstockError:
             self.close()
             raise
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return _name(self.folder)
 
     @property
     def schemas(self) -> bytes | None:
@@ -101,9 +108,14 @@ class PartitionDatabase:
         return sorted(file["name"].lstrip("/") for file in self._db.live_files())
 
     def close(self) -> None:
-        """Let go of the folder. Closing twice is closing once."""
-        with suppress(DbClosedError):
+        """Let go of the folder. Closing twice is closing once. A database that is damaged says so
+        also when it is closed, which helps nobody: whoever reads it is told."""
+        try:
             self._db.close()
+        except DbClosedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing more telling
+            log.info("%s did not close cleanly: %s", self.name, error)
 
     def __enter__(self) -> Self:
         return self
@@ -134,10 +146,14 @@ def _open(folder: Path, settings: StateSettings) -> Any:
         raise _explained(folder, error) from error
 
 
+def _name(folder: Path) -> str:
+    return f"database {folder.name}"
+
+
 def _explained(folder: Path, error: Exception) -> PenstockError:
     """rocksdict raises plain exceptions: what they say is all there is to go by."""
     said = str(error)
-    name = f"database {folder.name}"
+    name = _name(folder)
     if isinstance(error, DbClosedError):
         return Bug(name, "was used after it was closed", "report this")
     if "lock hold by current process" in said or "LOCK: Resource temporarily" in said:
