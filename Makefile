@@ -7,9 +7,10 @@ READY  := $(VENV)/.ready
 QUIX   := $(VENV)/quix
 SEEDS  ?= 50000
 LOG_SEEDS ?= 20000
+HOURS  ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit kafka torture clean lock
+.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit chaos soak kafka torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -108,6 +109,12 @@ storm-kafka: $(READY) java  ## From topic to topic: twenty kills, three brokers 
 
 bench-audit: $(READY)  ## An audit of ten million rows: how fast, in how much memory
 	$(BIN)/python -m benchmarks.audit
+
+chaos: $(READY) java  ## A job with five sinks under every fault there is, judged; about 12 minutes
+	$(BIN)/pytest -q -s tests/spark/chaos_whole.py
+
+soak: $(READY) java  ## Chaos runs with new seeds for HOURS (default 1), one line each in scratch/soak.jsonl
+	$(BIN)/python -m tests.soak --hours $(HOURS)
 
 torture: $(READY)  ## Kill -9 a process working on state 500 times; nothing may be torn
 	$(BIN)/python -m tests.torture

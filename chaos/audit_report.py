@@ -1,12 +1,25 @@
 """An audit as a page: the verdict, what it rests on, a timeline, each violation in its place."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from html import escape
 
 from penstock.chaos.audit import Audit, Audited, EpochTold
-from penstock.chaos.findings import PROMISES, Check, Verdict, Violation
-from penstock.chaos.report import KINDS, chip, facts, folded, grid, page, section
+from penstock.chaos.findings import Check, Verdict, Violation
+from penstock.chaos.report import (
+    chip,
+    counts,
+    cut,
+    facts,
+    folded,
+    grid,
+    listed,
+    moment,
+    page,
+    section,
+    time_of,
+    violation_line,
+    wide,
+)
 from penstock.chaos.timeline import Bar, Lane, Mark, Span, Tick, timeline
 
 __all__ = ["audit_page"]
@@ -30,10 +43,10 @@ def audit_page(done: Audit, root: str) -> str:
         parts.append(section(_counted(found), _violations(done.story, wrong)))
     unknown = [str(each) for check in found.checks for each in check.unknown]
     if unknown:
-        parts.append(section("What could not be looked at", _listed(unknown)))
+        parts.append(section("What could not be looked at", listed(unknown)))
     notes = [f"{check.name}: {note}" for check in found.checks for note in check.notes]
     if notes:
-        parts.append(section("Notes", _listed(notes)))
+        parts.append(section("Notes", listed(notes)))
     head = "none" if found.head is None else f"{found.head.key}, sha256 {found.head.sha256}"
     parts.append(f"<footer>Head of the chain: {escape(head)}</footer>")
     title = f"audit of {found.job}"
@@ -51,7 +64,7 @@ def _verdict(found: Audited) -> Iterator[str]:
     else:
         yield "All that was looked at is what was committed, once, and explained by what was read."
     sampled = "" if found.sample >= 1 else f" Of what sinks hold, {found.sample:.2%} was compared."
-    yield f"Job {found.job}, {_epochs(found)}, {_moment(found.at_ms)}.{sampled}"
+    yield f"Job {found.job}, {_epochs(found)}, {moment(found.at_ms)}.{sampled}"
 
 
 def _epochs(found: Audited) -> str:
@@ -67,7 +80,7 @@ def _facts(found: Audited, root: str) -> str:
         ("root", root),
         ("epochs", _epochs(found).removeprefix("epochs ").removeprefix("epoch ")),
         ("generation", str(found.generation)),
-        ("audited", _moment(found.at_ms)),
+        ("audited", moment(found.at_ms)),
         ("took", f"{found.seconds:,.1f} s"),
         ("Penstock", found.penstock),
     ]
@@ -90,7 +103,7 @@ def _timeline(done: Audit) -> str:
     first, last = story[0].epoch, story[-1].epoch
     for name, held in found.sinks.items():
         span = Span(first, min(held.upto, last) + 1, f"{name} has taken epoch {held.upto}", "faint")
-        lanes.append(Lane(name=_cut(name), spans=[span]))
+        lanes.append(Lane(name=cut(name), spans=[span]))
     marks = [
         Mark(min(max(each.epoch, first), last) + 0.5, str(each), "bad")
         for check in found.checks
@@ -98,7 +111,7 @@ def _timeline(done: Audit) -> str:
         if each.epoch is not None
     ]
     lanes.append(Lane(name="violations", marks=marks))
-    return timeline(lanes, _ticks(story), first, last + 1)
+    return wide(timeline(lanes, _ticks(story), first, last + 1))
 
 
 def _grouped(story: Sequence[EpochTold]) -> list[Sequence[EpochTold]]:
@@ -110,7 +123,7 @@ def _bar(group: Sequence[EpochTold], way: str) -> Bar:
     amount = sum(each.rows_in if way == "in" else each.rows_out for each in group)
     first, last = group[0], group[-1]
     named = f"epoch {first.epoch}" if len(group) == 1 else f"epochs {first.epoch} to {last.epoch}"
-    title = f"{named}, {_moment(last.at_ms)}: {amount:,} rows {way}"
+    title = f"{named}, {moment(last.at_ms)}: {amount:,} rows {way}"
     return Bar(first.epoch, last.epoch + 1, amount, title, "plain" if way == "in" else "good")
 
 
@@ -133,7 +146,7 @@ def _changes(story: Sequence[EpochTold]) -> list[int]:
 def _ticks(story: Sequence[EpochTold]) -> list[Tick]:
     step = max(1, -(-len(story) // TICKS_MAX))
     return [
-        Tick(each.epoch + 0.5, f"epoch {each.epoch}", f"{_time(each.at_ms):%m-%d %H:%M:%S}")
+        Tick(each.epoch + 0.5, f"epoch {each.epoch}", f"{time_of(each.at_ms):%m-%d %H:%M:%S}")
         for each in story[::step]
     ]
 
@@ -141,16 +154,12 @@ def _ticks(story: Sequence[EpochTold]) -> list[Tick]:
 def _checks(found: Audited) -> str:
     rows = "".join(
         f"<tr><td>{chip(check.verdict)}</td><td><b>{escape(check.name)}</b><br>"
-        f'<span class="soft">{escape(check.promise)}</span></td><td>{escape(_counts(check))}</td>'
+        f'<span class="soft">{escape(check.promise)}</span></td><td>{escape(counts(check))}</td>'
         "</tr>"
         for check in found.checks
     )
     heads = "<th></th><th>check, and what is true if it is valid</th><th>looked at</th>"
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _counts(check: Check) -> str:
-    return ", ".join(f"{number:,} {what}" for what, number in check.counted.items())
 
 
 def _counted(found: Audited) -> str:
@@ -160,14 +169,7 @@ def _counted(found: Audited) -> str:
 
 def _violations(story: Sequence[EpochTold], wrong: list[tuple[Check, Violation]]) -> str:
     return "\n".join(
-        folded(
-            f'<span class="chip {KINDS[Verdict.INVALID]}" '
-            f'title="{escape(PROMISES[each.invariant])}">{escape(each.invariant)}</span> '
-            f"<b>{escape(each.subject)}</b> {escape(each.found)} "
-            f'<span class="soft">({escape(check.name)})</span>',
-            _around(story, each),
-            is_open=at == 0,
-        )
+        folded(violation_line(each, check.name), _around(story, each), is_open=at == 0)
         for at, (check, each) in enumerate(wrong)
     )
 
@@ -188,27 +190,10 @@ def _epoch_row(told: EpochTold) -> tuple[str, ...]:
     read = ", ".join(f"{name} {start:,}–{stop:,}" for name, (start, stop) in told.ranges.items())
     return (
         f"{told.epoch:,}",
-        _moment(told.at_ms),
+        moment(told.at_ms),
         f"token {told.token}, {told.holder}",
         f"{told.rows_in:,}",
         f"{told.rows_out:,}",
-        _cut(read, 120) or "nothing",
+        cut(read, 120) or "nothing",
         told.commit[:12],
     )
-
-
-def _listed(lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<ul class="plain">{items}</ul>'
-
-
-def _cut(text: str, length: int = 16) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
-
-
-def _moment(at_ms: int) -> str:
-    return f"{_time(at_ms):%Y-%m-%d %H:%M:%S} UTC"

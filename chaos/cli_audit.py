@@ -31,7 +31,7 @@ from penstock.runtime.answers import (
 )
 from penstock.runtime.loading import described
 
-__all__ = ["audit"]
+__all__ = ["EXITS", "audit", "mark", "show_check"]
 
 PAGE, CERTIFICATE, ANSWER = "audit.html", "certificate.json", "audit.json"
 """What is written into the folder of a report."""
@@ -147,22 +147,23 @@ def _answer(done: Audit) -> dict[str, Any]:
 def _show(done: Audit, report: str) -> None:
     found = done.audited
     for check in found.checks:
-        _show_check(check)
+        show_check(check)
     epochs = "nothing is committed"
     if found.epochs is not None:
         epochs = f"epochs {found.epochs[0]} to {found.epochs[1]}"
     head = "" if found.head is None else f", HEAD {found.head.sha256[:12]}…"
     sampled = "" if found.sample >= 1 else f", {found.sample:.2%} of what sinks hold"
     said = f"job {found.job}, {epochs}{head}{sampled}; {found.seconds:.1f} s."
-    out.print(f"\n{_mark(found.verdict)} {escape(said)}")
+    out.print(f"\n{mark(found.verdict)} {escape(said)}")
     if report:
         out.print(f"The report is {escape(str(Path(report) / PAGE))}.")
 
 
-def _show_check(check: Check) -> None:
+def show_check(check: Check) -> None:
+    """A check, and what came of it."""
     counts = ", ".join(f"{number:,} {what}" for what, number in check.counted.items())
-    mark = _mark(check.verdict) + " " * (len(Verdict.INVALID) - len(check.verdict))
-    out.print(f"{mark} {escape(check.name)}: {escape(counts) or 'nothing'}")
+    shown = mark(check.verdict) + " " * (len(Verdict.INVALID) - len(check.verdict))
+    out.print(f"{shown} {escape(check.name)}: {escape(counts) or 'nothing'}")
     for violation in check.violations:
         out.print(f"        [red]wrong[/] {escape(str(violation))}.")
     _more(check.violations_total - len(check.violations), "violation")
@@ -173,7 +174,8 @@ def _show_check(check: Check) -> None:
         out.print(f"        {escape(note)}")
 
 
-def _mark(verdict: Verdict) -> str:
+def mark(verdict: Verdict) -> str:
+    """A verdict in its colour."""
     return f"[{_COLOURS[verdict]}]{verdict}[/]"
 
 
@@ -203,6 +205,6 @@ def _read(file: str) -> bytes:
 
 def _show_verified(found: Verified, file: str) -> None:
     for check in found.checks:
-        _show_check(check)
+        show_check(check)
     said = f"it certifies {found.certified}, and HEAD is at epoch {found.head_epoch} now"
-    out.print(f"\n{_mark(found.verdict)} {escape(file)}: {said}.")
+    out.print(f"\n{mark(found.verdict)} {escape(file)}: {said}.")

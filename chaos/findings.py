@@ -18,13 +18,23 @@ __all__ = ["LISTED_MAX", "PROMISES", "Check", "Ledger", "Unknown", "Verdict", "V
 PROMISES = {
     "I1": "no event is lost",
     "I2": "no event is counted twice",
+    "I3": "state at every committed epoch equals a serial replay",
     "I4": "a sink holds exactly the outputs of the committed chain",
     "I5": "offsets are contiguous and monotone per partition",
     "I6": "epochs are dense, tokens do not fall, a token has one holder",
     "I7": "everything a committed manifest names exists and hashes",
     "I8": "nothing uncommitted is visible",
     "I9": "nothing reachable is removed, and garbage goes to zero",
+    "I10": "a run from any retained epoch gives the same again",
+    "I11": "watermarks do not fall, and no window closes early",
+    "I12": "a reader's view never goes back",
     "I13": "a sink's cursor is never ahead of HEAD",
+    "I14": "a local database that is on the chain equals the replay",
+    "I15": "once faults stop, the job finishes",
+    "I16": "sums are conserved, and order is kept per key",
+    "I18": "what is unknown is reported as unknown; nobody cries damage without one",
+    "user": "what the job's own invariants say",
+    "function": "a function gives the same for the same, and acts on nothing outside",
 }
 """What a violation can be of, as ARCHITECTURE.md numbers it."""
 

@@ -4,77 +4,42 @@ The verdict stands on top, what it rests on below. It is read by day and by nigh
 paper. Whatever comes from a job is escaped: a row may hold anything.
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from html import escape
 
-from penstock.chaos.findings import Verdict
+from penstock.chaos.findings import PROMISES, Check, Verdict, Violation
+from penstock.chaos.report_style import STYLE
 
-__all__ = ["KINDS", "chip", "facts", "folded", "grid", "page", "section"]
+__all__ = [
+    "KINDS",
+    "chip",
+    "counts",
+    "cut",
+    "facts",
+    "folded",
+    "grid",
+    "legend",
+    "listed",
+    "moment",
+    "page",
+    "section",
+    "tallies",
+    "time_of",
+    "violation_line",
+    "wide",
+]
 
 KINDS = {Verdict.VALID: "good", Verdict.INVALID: "bad", Verdict.UNKNOWN: "doubt"}
 """What a verdict is drawn as."""
 
 _SIGNS = {Verdict.VALID: "✓", Verdict.INVALID: "✕", Verdict.UNKNOWN: "?"}
 
-_STYLE = """
-:root { color-scheme: light dark;
-  --paper: #ffffff; --ground: #f5f6f8; --ink: #1c2126; --soft: #5c6670; --line: #dfe3e8;
-  --good: #1a7f4b; --bad: #c0342b; --doubt: #a86400; --plain: #3d6fb4;
-  --faint: #ccd5e0; --pale: #e6eaef;
-  --good-wash: #e6f4ec; --bad-wash: #fbeae8; --doubt-wash: #fbf1de; }
-@media (prefers-color-scheme: dark) { :root {
-  --paper: #1b2026; --ground: #12161a; --ink: #e7ebef; --soft: #98a3af; --line: #303841;
-  --good: #4cc38a; --bad: #ff7a6e; --doubt: #e8ab4c; --plain: #6ea0e6;
-  --faint: #46525f; --pale: #323b45;
-  --good-wash: #16281f; --bad-wash: #331c1a; --doubt-wash: #2e2412; } }
-* { box-sizing: border-box }
-body { margin: 0; background: var(--ground); color: var(--ink); line-height: 1.45;
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif }
-main { max-width: 1080px; margin: 0 auto; padding: 28px 24px 64px }
-code, .mono, td.mono { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace;
-  font-size: 12.5px; overflow-wrap: anywhere }
-header.verdict { border-left: 8px solid var(--kind); background: var(--wash);
-  border-radius: 10px; padding: 22px 26px; margin-bottom: 22px }
-header.verdict h1 { margin: 0; font-size: 30px; letter-spacing: -.01em; color: var(--kind) }
-header.verdict p { margin: 6px 0 0; font-size: 16px }
-header.verdict p.first { font-weight: 600; overflow-wrap: anywhere }
-section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
-  padding: 18px 22px; margin: 16px 0 }
-section > h2 { margin: 0 0 12px; font-size: 16px }
-dl.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr));
-  gap: 12px 24px; margin: 0 }
-dl.facts dt { color: var(--soft); font-size: 12.5px }
-dl.facts dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th { text-align: left; color: var(--soft); font-weight: 500; font-size: 12.5px }
-th, td { padding: 6px 10px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top }
-tr:last-child td { border-bottom: 0 }
-td.number, th.number { text-align: right }
-tr.here td { background: var(--bad-wash); font-weight: 600 }
-.chip { display: inline-block; min-width: 68px; text-align: center; border-radius: 99px;
-  padding: 1px 10px; font-size: 12.5px; font-weight: 600; color: var(--kind);
-  background: var(--wash) }
-.good { --kind: var(--good); --wash: var(--good-wash) }
-.bad { --kind: var(--bad); --wash: var(--bad-wash) }
-.doubt { --kind: var(--doubt); --wash: var(--doubt-wash) }
-.soft { color: var(--soft) }
-details { border-top: 1px solid var(--line); padding: 10px 0 }
-details:first-of-type { border-top: 0 }
-details > summary { cursor: pointer; overflow-wrap: anywhere }
-details > summary::marker { color: var(--soft) }
-details .inside { padding: 10px 0 4px 18px; overflow-x: auto }
-ul.plain { margin: 6px 0; padding-left: 20px }
-svg.timeline { width: 100%; height: auto; display: block }
-svg.timeline .good { fill: var(--good) } svg.timeline .bad { fill: var(--bad) }
-svg.timeline .doubt { fill: var(--doubt) } svg.timeline .plain { fill: var(--plain) }
-svg.timeline .faint { fill: var(--faint) } svg.timeline .pale { fill: var(--pale) }
-svg.timeline text { font-size: 11.5px; fill: var(--soft) }
-svg.timeline text.name { fill: var(--ink) } svg.timeline text.label { fill: var(--ink) }
-svg.timeline .grid { stroke: var(--line); stroke-width: 1 }
-svg.timeline .rail { stroke: var(--line); stroke-width: 1 }
-footer { color: var(--soft); font-size: 12.5px; margin-top: 22px; overflow-wrap: anywhere }
-@media print { body { background: none } section { break-inside: avoid } }
-"""
+LONG_CHARS = 60
+"""A cell with more may be broken anywhere."""
+
+_NUMBER = re.compile(r"[\d,.:]+( (s|min|h))?( \d+ (s|min))?|–")
 
 
 def page(title: str, verdict: Verdict, lines: Sequence[str], body: str) -> str:
@@ -87,7 +52,7 @@ def page(title: str, verdict: Verdict, lines: Sequence[str], body: str) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(verdict)} – {escape(title)}</title><style>{_STYLE}</style></head>
+<title>{escape(verdict)} – {escape(title)}</title><style>{STYLE}</style></head>
 <body><main>
 <header class="verdict {kind}"><h1>{_SIGNS[verdict]} {escape(verdict)}</h1>{told}</header>
 {body}
@@ -114,12 +79,16 @@ def chip(verdict: Verdict) -> str:
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], here: int | None = None) -> str:
-    """A table of texts; whole numbers stand to the right. Row number `here` is the one meant."""
+    """A table of texts; numbers stand to the right. Row number `here` is the one meant."""
+    shown = [[(cell, _kind(cell)) for cell in row] for row in rows]
     cells = []
-    for at, row in enumerate(rows):
-        inner = "".join(f'<td class="{_kind(cell)}">{escape(cell)}</td>' for cell in row)
+    for at, row in enumerate(shown):
+        inner = "".join(f'<td class="{kind}">{escape(cell)}</td>' for cell, kind in row)
         cells.append(f'<tr class="{"here" if at == here else ""}">{inner}</tr>')
-    named = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    named = "".join(
+        f'<th class="{_kind_of_column([row[at][1] for row in shown])}">{escape(head)}</th>'
+        for at, head in enumerate(heads)
+    )
     return f"<table><thead><tr>{named}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
 
 
@@ -130,5 +99,70 @@ def folded(summary: str, inside: str, *, is_open: bool = False) -> str:
     return f"<details{state}><summary>{summary}</summary>{shown}</details>"
 
 
+def wide(inside: str) -> str:
+    """HTML that may be wider than the screen: it is moved sideways there, and not the page."""
+    return f'<div class="wide">{inside}</div>'
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Lines of text below each other."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="listed">{items}</ul>'
+
+
+def legend(pairs: Iterable[tuple[str, str]]) -> str:
+    """What each kind stands for in a picture."""
+    shown = "".join(f'<span><i class="{kind}"></i>{escape(name)}</span>' for kind, name in pairs)
+    return f'<p class="legend">{shown}</p>'
+
+
+def tallies(entries: Iterable[tuple[str, str, str, str]]) -> str:
+    """Counts to be seen at a glance, each with a kind, a name, and a remark that may be empty."""
+    items = "".join(
+        f'<li class="{kind}"><b>{escape(count)}</b>{escape(name)}'
+        + (f'<br><span class="soft">{escape(remark)}</span>' if remark else "")
+        + "</li>"
+        for kind, count, name, remark in entries
+    )
+    return f'<ul class="tallies">{items}</ul>'
+
+
+def violation_line(violation: Violation, where: str = "") -> str:
+    """A violation in a line, as HTML, with the promise it breaks."""
+    promise = escape(PROMISES.get(violation.invariant, ""))
+    behind = f' <span class="soft">({escape(where)})</span>' if where else ""
+    return (
+        f'<span class="chip {KINDS[Verdict.INVALID]}" title="{promise}">'
+        f"{escape(violation.invariant)}</span> "
+        f"<b>{escape(violation.subject)}</b> {escape(violation.found)}{behind}"
+    )
+
+
+def counts(check: Check) -> str:
+    """What a check has looked at."""
+    return ", ".join(f"{number:,} {what}" for what, number in check.counted.items())
+
+
+def cut(text: str, length: int = 16) -> str:
+    """As much of a text as there is room for."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def time_of(at_ms: int) -> datetime:
+    """When that is."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+
+
+def moment(at_ms: int) -> str:
+    """When that is, for a person."""
+    return f"{time_of(at_ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def _kind(cell: str) -> str:
-    return "number" if cell.replace(",", "").isdigit() else ""
+    if _NUMBER.fullmatch(cell):
+        return "number"
+    return "long" if len(cell) > LONG_CHARS else ""
+
+
+def _kind_of_column(kinds: Sequence[str]) -> str:
+    return "number" if kinds and set(kinds) == {"number"} else ""

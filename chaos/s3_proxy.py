@@ -6,14 +6,21 @@ It prints the port it listens on, then one line per request it answers. All mode
 `racy` let one changing request through at a time, which makes even an endpoint atomic that
 checks first and acts later. Each fault is a function from a request to its answer; None
 hangs up without one. Signatures are passed on as they are, so an endpoint that checks them
-refuses what a mode has altered.
+refuses what a mode has altered. A client that is killed in the middle, or an endpoint that is
+away, costs its own connection and no other.
 """
 
 import argparse
 import http.client
+import os
+import socket
+import struct
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import TypeAlias
@@ -24,16 +31,21 @@ from penstock.clock import Clock, SystemClock
 __all__ = [
     "MODES",
     "Answer",
+    "Break",
     "FirstOnly",
     "Mode",
     "Racy",
     "Request",
+    "Tell",
+    "Upstream",
     "always_200",
     "applied_500",
     "conflict_409",
     "ignore_if_match",
     "ignore_if_match_when_absent",
+    "listen",
     "lost_ack",
+    "made_up",
     "main",
     "proxy",
     "serialise",
@@ -41,6 +53,10 @@ __all__ = [
 
 RACE_WINDOW_S = 0.005
 UPSTREAM_TIMEOUT_S = 60
+WAITING_MAX = 128
+"""How many connections may wait to be accepted: a job's processes all come at once."""
+
+_RESET = struct.pack("ii", 1, 0)
 _CONDITIONS = ("if-match", "if-none-match")
 _HOP_BY_HOP = ("connection", "expect", "keep-alive", "transfer-encoding")
 
@@ -59,6 +75,11 @@ class Request:
         return {key.lower(): value for key, value in self.headers.items()}.get(name)
 
     @property
+    def is_read(self) -> bool:
+        """Whether this changes nothing, wherever it ends up."""
+        return self.method in ("GET", "HEAD")
+
+    @property
     def is_conditional(self) -> bool:
         """Whether this is a write that depends on the object's version."""
         return self.method == "PUT" and any(map(self.header, _CONDITIONS))
@@ -69,6 +90,13 @@ class Request:
         return replace(self, headers=kept)
 
 
+class Break(Enum):
+    """How a connection ends in the middle of an answer's body."""
+
+    CLOSED = "closed, as if all had been said"
+    RESET = "reset"
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer, read whole."""
@@ -76,6 +104,9 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    ends: Break | None = None
+    """How the connection ends after half of the body, whose whole length was promised; None: all
+    of it is sent."""
 
     def header(self, name: str) -> str | None:
         """The value of a header, however it is spelt."""
@@ -84,6 +115,8 @@ class Answer:
 
 Upstream: TypeAlias = Callable[[Request], Answer]
 Mode: TypeAlias = Callable[[Request, Upstream], Answer | None]
+Tell: TypeAlias = Callable[[str], None]
+"""Is told of every request and what it is answered, before whoever asked is."""
 
 
 def serialise(request: Request, upstream: Upstream) -> Answer:
@@ -120,13 +153,13 @@ def lost_ack(request: Request, upstream: Upstream) -> Answer | None:
 def applied_500(request: Request, upstream: Upstream) -> Answer:
     """Do a conditional write, and claim to have failed."""
     answer = upstream(request)
-    return _error(500, "InternalError") if request.is_conditional else answer
+    return made_up(500, "InternalError") if request.is_conditional else answer
 
 
 def conflict_409(request: Request, upstream: Upstream) -> Answer:
     """Leave a conditional write undone because of another that may not happen either."""
     if request.is_conditional:
-        return _error(409, "ConditionalRequestConflict")
+        return made_up(409, "ConditionalRequestConflict")
     return upstream(request)
 
 
@@ -144,7 +177,7 @@ class Racy:
         expected = request.header("if-match")
         self.clock.sleep(RACE_WINDOW_S)
         if version != expected:
-            return _error(412, "PreconditionFailed")
+            return made_up(412, "PreconditionFailed")
         return upstream(request.unconditional())
 
 
@@ -175,14 +208,24 @@ MODES: Mapping[str, Mode] = {
 }
 
 
-def proxy(upstream: str, port: int, mode: Mode) -> ThreadingHTTPServer:
+_PRINTED: Tell = partial(print, flush=True)
+
+
+def proxy(upstream: str, port: int, mode: Mode, tell: Tell = _PRINTED) -> ThreadingHTTPServer:
     """A server that answers as `mode` does, ready for `serve_forever`."""
+    answer = mode if isinstance(mode, Racy) else _one_at_a_time(mode)
+    return listen(upstream, port, answer, tell)
+
+
+def listen(upstream: str, port: int, mode: Mode, tell: Tell) -> ThreadingHTTPServer:
+    """The same for a mode that is to be asked by many at once, and serialises what it must."""
 
     class Handler(_Handler):
         endpoint = urlsplit(upstream).netloc
-        answer = staticmethod(mode if isinstance(mode, Racy) else _one_at_a_time(mode))
+        answer = staticmethod(mode)
+        told = staticmethod(tell)
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    return _Server(("127.0.0.1", port), Handler)
 
 
 def _one_at_a_time(mode: Mode) -> Mode:
@@ -190,12 +233,23 @@ def _one_at_a_time(mode: Mode) -> Mode:
     lock = threading.Lock()
 
     def answer(request: Request, upstream: Upstream) -> Answer | None:
-        if request.method in ("GET", "HEAD"):
+        if request.is_read:
             return mode(request, upstream)
         with lock:
             return mode(request, upstream)
 
     return answer
+
+
+class _Server(ThreadingHTTPServer):
+    """Goes on whatever becomes of a connection."""
+
+    request_queue_size = WAITING_MAX
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Either end may go away at any moment: that is what this is for."""
+        if not isinstance(sys.exception(), OSError | http.client.HTTPException):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -205,6 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     endpoint: str
     answer: Callable[[Request, Upstream], Answer | None]
+    told: Callable[[str], None]
 
     def do_GET(self) -> None:
         """Any method is passed on alike."""
@@ -216,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.command, self.path, dict(self.headers.items()), body)
         answer = self.answer(request, self._forward)
         # First: whoever has the answer may look at once.
-        print(self.command, self.path, answer.status if answer else "hung-up", flush=True)
+        self.told(f"{self.command} {self.path} {answer.status if answer else 'hung-up'}")
         if answer is None:
             self.close_connection = True
         else:
@@ -234,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def _send(self, answer: Answer) -> None:
-        """Write it whole, with the one length that is true; that of a HEAD is the endpoint's."""
+        """Write it with the one length that is true; that of a HEAD is the endpoint's."""
         self.send_response_only(answer.status)
         for name, value in _kept(answer.headers).items():
             if name.lower() != "content-length":
@@ -243,7 +298,19 @@ class _Handler(BaseHTTPRequestHandler):
         length = answer.header("content-length") if is_head else str(len(answer.body))
         self.send_header("Content-Length", length or "0")
         self.end_headers()
-        self.wfile.write(answer.body)
+        if answer.ends is not None:
+            self.wfile.write(answer.body[: len(answer.body) // 2])
+            self._break(answer.ends)
+        elif not is_head:
+            self.wfile.write(answer.body)
+
+    def _break(self, how: Break) -> None:
+        """End the connection. A reset must not be announced by an orderly close, as the server
+        does: so this takes its socket away."""
+        self.close_connection = True
+        if how is Break.RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            os.close(self.connection.detach())
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are reported by `do_GET`."""
@@ -261,7 +328,8 @@ def _version(request: Request, upstream: Upstream) -> str | None:
     return answer.header("etag") if answer.status == 200 else None
 
 
-def _error(status: int, code: str) -> Answer:
+def made_up(status: int, code: str) -> Answer:
+    """An error as S3 tells it, which no endpoint has sent."""
     text = f"<Error><Code>{code}</Code><Message>made up by the proxy</Message></Error>"
     return Answer(status, {"Content-Type": "application/xml"}, text.encode())
 

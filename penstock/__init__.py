@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Bug, Corrupt, Fenced, Gone, Invalid, PenstockError, Unavailable
 
 if TYPE_CHECKING:
+    from penstock.chaos.invariants import Observed, invariant
     from penstock.runtime.events import Batch, Event, Events, Moment
     from penstock.runtime.functions import stateful, to, vectorized
     from penstock.runtime.job import Job, merge
@@ -64,6 +65,7 @@ __all__ = [
     "Map",
     "Memory",
     "Moment",
+    "Observed",
     "PenstockError",
     "Postgres",
     "Rate",
@@ -74,6 +76,7 @@ __all__ = [
     "Unavailable",
     "Value",
     "by_clock",
+    "invariant",
     "merge",
     "read_table",
     "stateful",
@@ -100,6 +103,7 @@ _SINKS = (
     "table_reader",
 )
 _ROOMS = {
+    **dict.fromkeys(("Observed", "invariant"), "penstock.chaos.invariants"),
     **dict.fromkeys(("Files", "Kafka", "Limits", "Log", "Rate"), "penstock.sources"),
     **dict.fromkeys(_SINKS, "penstock.sinks"),
     **dict.fromkeys(("Batch", "Event", "Events", "Moment"), "penstock.runtime.events"),

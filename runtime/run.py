@@ -15,6 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.runtime.job import Job
 
 __all__ = [
+    "Equipment",
     "Ran",
     "RunSettings",
     "SparkOnDemand",
@@ -52,24 +54,29 @@ log = logging.getLogger("penstock.run")
 
 
 def run_job(
-    job: "Job", root_url: str, settings: RunSettings, listener: Listener | None = None
+    job: "Job",
+    root_url: str,
+    settings: RunSettings,
+    listener: Listener | None = None,
+    equipment: "Equipment | None" = None,
 ) -> Ran:
     """Run a job on a root."""
     url = absolute_root(root_url)
     spark = SparkOnDemand(job.name, settings)
     ran = Ran(listener or Silent())
-    root = Root.open(url)
+    made_with = equipment or Equipment()
+    root = made_with.root(url)
     try:
         topology = job.topology(url, spark.transformed)  # 1
         check_guarantees(topology, settings.require)
         check_targets(topology, root.store)
         _wait_for_turn(root, url, job.name, topology, settings)  # 2
         ran.waiting(f"starting Spark on {settings.master}")
-        runner = spark.runner(workshop_for(topology, url, settings))  # 3
+        runner = spark.runner(made_with.workshop(topology, url, settings))  # 3
         with root.lead(job.name) as session, _stopping() as stopped:  # 4
             session.beat(settings.lease.beat_every_s)
             check_same_job(topology, session.manifest, url)
-            planner = Planner(
+            planner = made_with.planner(
                 topology,
                 settings.limits,
                 settings.snapshots,
@@ -79,7 +86,9 @@ def run_job(
             )
             position = position_of(root, session.manifest, session.head.generation)
             ran.last_epoch = position.epoch
-            loop = EpochLoop(root, session, planner, runner, settings, ran, root.clock, position)
+            loop = made_with.loop(
+                root, session, planner, runner, settings, ran, root.clock, position
+            )
             ran.started(topology, f"{without_secrets(url)}, {settings.master}")
             loop.run(stopped)  # 5
     finally:
@@ -107,6 +116,16 @@ def workshop_for(topology: Topology, url: str, settings: RunSettings) -> Worksho
         snapshots=settings.snapshots,
         state_folder=folder,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a run is made with. A chaos run brings its own; nothing else is changed for it."""
+
+    root: Callable[[str], Root] = Root.open
+    workshop: Callable[[Topology, str, RunSettings], Workshop] = workshop_for
+    planner: Callable[..., Planner] = Planner
+    loop: Callable[..., EpochLoop] = EpochLoop
 
 
 def check_guarantees(topology: Topology, require: str | None) -> None:

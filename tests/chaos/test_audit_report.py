@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from penstock.chaos.timeline import Bar, Lane, Mark, Span, Tick, timeline
 from penstock.ids import Epoch
 from tests.support.audits import Scene, counting_job
 from tests.support.browser import measured, picture_size, screenshot
+from tests.support.pages import LOOKED_AT, Text
 
 ROOT = "s3://bucket/jobs/counts"
 
@@ -42,25 +42,6 @@ def with_findings(done: Audit, *violations: tuple[str, int | None], doubts: int 
     return replace(
         done, audited=msgspec.structs.replace(done.audited, checks=checks, verdict=verdict)
     )
-
-
-class Text(HTMLParser):
-    """The text of a page, and the tags and links it has."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self.tags: list[str] = []
-        self.links: list[str | None] = []
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 def test_the_verdict_stands_on_top(sound: Audit) -> None:
@@ -150,20 +131,6 @@ def test_a_timeline_is_drawn_from_lanes_of_any_kind() -> None:
     assert "killed &lt;here&gt;" in picture
     assert ">token 1</text>" in picture
     assert timeline([], [], 0, 0).startswith("<svg")
-
-
-LOOKED_AT = """({
-  heading: document.querySelector('h1').textContent,
-  colour: getComputedStyle(document.querySelector('h1')).color,
-  ground: getComputedStyle(document.body).backgroundColor,
-  overflows: document.documentElement.scrollWidth > innerWidth,
-  cut: [...document.querySelectorAll('section, header')]
-    .filter(each => each.scrollWidth > each.clientWidth + 1).length,
-  bars: [...document.querySelectorAll('svg rect')].filter(each => {
-    const box = each.getBoundingClientRect(); return box.width > 0 && box.height > 0 }).length,
-  marks: document.querySelectorAll('svg circle').length,
-  opened: document.querySelectorAll('details[open]').length,
-})"""
 
 
 @pytest.mark.parametrize(

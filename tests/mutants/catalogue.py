@@ -1,7 +1,7 @@
 """Every planted bug. Those with a B happened to others; the rest break one rule of ours
 each, in the way that looks most natural."""
 
-from tests.mutants import collection, commits, leadership, logs, partitions, sinks, stores
+from tests.mutants import collection, commits, epochs, leadership, logs, partitions, sinks, stores
 
 MUTANTS = (
     *commits.MUTANTS,
@@ -11,4 +11,5 @@ MUTANTS = (
     *sinks.MUTANTS,
     *partitions.MUTANTS,
     *logs.MUTANTS,
+    *epochs.MUTANTS,
 )

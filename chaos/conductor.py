@@ -1,0 +1,186 @@
+"""The conductor: keeps a driver running, lets every fault happen when it is due, writes it down.
+
+It does for a job what whoever operates it would do: a driver that has ended badly is started
+again. It judges nothing; what it has written down is judged afterwards.
+"""
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.chaos.history import Committed, Ended, Happening, Led, Missed, Noted, Struck
+from penstock.chaos.processes import DriverProcess
+from penstock.chaos.scene import NothingThere, Scene
+from penstock.chaos.schedule import Due
+from penstock.clock import Clock
+
+__all__ = ["Conducted", "Conductor"]
+
+POLL_S = 0.05
+FRUITLESS_MAX = 6
+"""So many drivers may end one after the other without a commit between them."""
+SILENCE_S_MAX = 300.0
+"""So long may pass without a commit while nothing is done to the job."""
+END_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """How a run went."""
+
+    happenings: tuple[Happening, ...]
+    faults: dict[str, int]
+    stuck: str | None
+    """Why the job did not come to its end; None: it did."""
+
+
+class Conductor:
+    """One run. `start` makes driver number n, as a standby or not."""
+
+    def __init__(
+        self,
+        start: "Callable[[int, bool, Callable[[Happening], None]], DriverProcess]",
+        clock: Clock,
+        watch: Callable[[Happening], None] = lambda happening: None,
+    ) -> None:
+        self._start = start
+        self._clock = clock
+        self._watch = watch
+        self._began_s = clock.monotonic()
+        self._lock = threading.RLock()
+        self._happenings: list[Happening] = []
+        self._epoch = 0
+        self._led: set[int] = set()
+        self._drivers: list[DriverProcess] = []
+        self._current: DriverProcess | None = None
+        self._fruitless = 0
+        self._moved_s = self._began_s
+        self._stuck: str | None = None
+        self._done = threading.Event()
+
+    def conduct(
+        self, scene: "Callable[[Conductor], Scene]", dues: Sequence[Due], stop_after_s: float | None
+    ) -> Conducted:
+        """Start the job, let it suffer, let it end."""
+        faults: Counter[str] = Counter({due.nemesis.name: 0 for due in dues})
+        setting = scene(self)
+        try:
+            self._next()
+            supervisor = threading.Thread(target=self._supervise, daemon=True)
+            supervisor.start()
+            self._suffer(setting, dues, faults)
+            if stop_after_s is not None:
+                self._wait_until(stop_after_s)
+                self.leader().signal(signal.SIGTERM)
+            self._done.wait()
+            supervisor.join()
+        finally:
+            self._done.set()
+            for driver in self._drivers:
+                driver.end_all(self._clock)
+        return Conducted(tuple(self._happenings), dict(faults), self._stuck)
+
+    def leader(self) -> DriverProcess:
+        """The driver that leads, or will."""
+        with self._lock:
+            assert self._current is not None, "it is started first"
+            return self._current
+
+    def understudy(self) -> DriverProcess:
+        """Another driver that waits for its turn, and is the one that counts from now on."""
+        return self._next(standby=True)
+
+    def epochs(self) -> int:
+        """The last epoch that is known to be committed."""
+        return self._epoch
+
+    def has_led(self, driver: DriverProcess) -> bool:
+        """Whether it has come to lead."""
+        return driver.number in self._led
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job has ended, one way or the other."""
+        return self._done.is_set()
+
+    def tell(self, happening: Happening) -> None:
+        """Write something down, now."""
+        with self._lock:
+            at_s = round(self._clock.monotonic() - self._began_s, 3)
+            told = msgspec.structs.replace(happening, at_s=at_s)
+            self._happenings.append(told)
+            if isinstance(told, Committed):
+                self._epoch = max(self._epoch, told.epoch)
+                self._fruitless, self._moved_s = 0, self._clock.monotonic()
+            elif isinstance(told, Led):
+                self._led.add(told.driver)
+                self._epoch = max(self._epoch, told.epoch)
+                self._moved_s = self._clock.monotonic()
+            elif isinstance(told, Ended) and told.code != 0:
+                self._fruitless += 1
+        self._watch(told)
+
+    def _suffer(self, scene: Scene, dues: Iterable[Due], faults: Counter[str]) -> None:
+        for due in dues:
+            while self._epoch < due.epoch and not self._done.wait(POLL_S):
+                pass
+            name, family = due.nemesis.name, due.nemesis.family
+            if self._done.wait(due.delay_s):
+                self.tell(Missed(at_s=0.0, fault=name, family=family, why="the job was done"))
+                continue
+            try:
+                text = due.nemesis.strike(scene, due.chance())
+            except NothingThere as why:
+                self.tell(Missed(at_s=0.0, fault=name, family=family, why=str(why)))
+                continue
+            faults[name] += 1
+            self.tell(Struck(at_s=0.0, fault=name, family=family, text=text))
+            self._moved_s = self._clock.monotonic()
+
+    def _wait_until(self, at_s: float) -> None:
+        while self._clock.monotonic() - self._began_s < at_s and not self._done.wait(POLL_S):
+            pass
+
+    def _next(self, standby: bool = False) -> DriverProcess:
+        with self._lock:
+            driver = self._start(len(self._drivers) + 1, standby, self.tell)
+            self._drivers.append(driver)
+            self._current = driver
+            return driver
+
+    def _supervise(self) -> None:
+        """Start the job again whenever its driver has ended badly, until it has ended well."""
+        while not self._done.wait(POLL_S):
+            driver = self.leader()
+            if driver.code is None:
+                self._check_silence()
+                continue
+            driver.wait(END_S_MAX)  # what it has said is heard first
+            if driver is not self.leader():
+                continue
+            if driver.code == 0:
+                self._done.set()
+            elif self._fruitless >= (1 if self._is_hopeless(driver) else FRUITLESS_MAX):
+                ended = f"{self._fruitless} drivers ended without a commit"
+                self._give_up(f"{ended}; the last said: {driver.said() or 'nothing'}")
+            else:
+                self._next()
+
+    def _is_hopeless(self, driver: DriverProcess) -> bool:
+        """Whether the job cannot run at all, faults or not: starting it again changes nothing."""
+        return not self._epoch and driver.said().startswith("Invalid:")
+
+    def _check_silence(self) -> None:
+        if self._clock.monotonic() - self._moved_s > SILENCE_S_MAX:
+            self._give_up(f"nothing was committed for {SILENCE_S_MAX:.0f} s")
+
+    def _give_up(self, why: str) -> None:
+        self._stuck = why
+        self.tell(Noted(at_s=0.0, text=f"given up: {why}"))
+        with suppress(ProcessLookupError):
+            self._done.set()

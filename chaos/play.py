@@ -1,0 +1,239 @@
+"""A chaos run from its first driver to the verdict: everything about it that does not change."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from penstock.chaos.asked import Asked
+from penstock.chaos.brief import Brief, Generated, Recorded
+from penstock.chaos.conductor import Conducted, Conductor
+from penstock.chaos.dressing import dressed
+from penstock.chaos.driver import inputs_of
+from penstock.chaos.findings import Check, worst
+from penstock.chaos.history import ChaosRun, Happening, commits
+from penstock.chaos.inputs import generated_for
+from penstock.chaos.invariants import Observed, check_invariants, invariants_of
+from penstock.chaos.judging import Evidence, judged
+from penstock.chaos.line_faults import Lines
+from penstock.chaos.nemesis import Nemesis
+from penstock.chaos.nemesis_disk import DISK_NEMESES
+from penstock.chaos.nemesis_outside import (
+    CLOCK_NEMESES,
+    LINE_NEMESES,
+    SINK_NEMESES,
+    STORE_NEMESES,
+)
+from penstock.chaos.nemesis_processes import PROCESS_NEMESES
+from penstock.chaos.processes import DriverProcess
+from penstock.chaos.reading_along import ReadersAlong
+from penstock.chaos.rerouting import address_of
+from penstock.chaos.scene import Scene
+from penstock.chaos.schedule import schedule
+from penstock.chaos.sink_faults import SinkOrders
+from penstock.chaos.stage import Stage
+from penstock.checkpoint.root import Root
+from penstock.clock import Chance, Clock
+from penstock.errors import Invalid
+from penstock.runtime.job import Job
+from penstock.runtime.loading import load_job
+from penstock.runtime.run import RunSettings, SparkOnDemand, absolute_root, workshop_for
+from penstock.runtime.topology import Topology
+from penstock.sinks.postgres import Postgres
+
+__all__ = ["Play"]
+
+REPLAY_S_MAX = 1_800.0
+REPLAY_MASTER = "local[2]"
+"""Another kind of cluster on purpose: results must not depend on it."""
+
+
+@dataclass(slots=True)
+class Play:
+    """One run: everything about it that does not change while it goes on."""
+
+    asked: Asked
+    folder: Path
+    stage: Stage
+    clock: Clock
+    chance: Chance
+    job: Job
+    inputs: dict[str, Generated | Recorded]
+    topology: Topology
+    invariants: list[Callable[..., object]]
+
+    @classmethod
+    def of(cls, asked: Asked, folder: Path, stage: Stage, clock: Clock, chance: Chance) -> "Play":
+        """Load the job, choose its inputs, check all of it."""
+        job = load_job(asked.file, asked.name)
+        inputs: dict[str, Generated | Recorded] = {
+            name: Recorded(url=url) for name, url in asked.inputs.items()
+        }
+        if asked.records is not None:
+            inputs |= generated_for(job, asked.records, asked.seed, asked.rate, set(inputs))
+        changed = dressed(job, sources=inputs_of(job, inputs))
+        spark = SparkOnDemand(job.name, RunSettings(master="local[1]"))
+        try:
+            topology = changed.topology(absolute_root(stage.root), spark.transformed)
+        finally:
+            spark.stop()
+        module = sys.modules[f"penstock_job_{Path(asked.file).stem}"]
+        for name in ("laid", "drivers", "state"):
+            (folder / name).mkdir()
+        return cls(
+            asked, folder, stage, clock, chance, job, inputs, topology, invariants_of(module)
+        )
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """The sinks that a proxy can stand before."""
+        found = {node.name: address_of(node.sink) for node in self.topology.applied}
+        return {name: address for name, address in found.items() if address is not None}
+
+    def nemeses(self, lines: Lines) -> list[Nemesis]:
+        """The kinds of faults that were asked for and that this job can suffer."""
+        kinds = [*PROCESS_NEMESES, *DISK_NEMESES, *CLOCK_NEMESES]
+        kinds += STORE_NEMESES if self.stage.store is not None else ()
+        kinds += SINK_NEMESES if self.topology.applied else ()
+        kinds += LINE_NEMESES if lines.ports else ()
+        cannot = set()
+        if not any(isinstance(node.sink, Postgres) for node in self.topology.applied):
+            cannot.add("line.commit")
+        if self.asked.master.startswith("local["):
+            cannot |= {"executor.kill", "pause.executor", "host.lose"}
+        return [
+            each for each in kinds if each.family in self.asked.faults and each.name not in cannot
+        ]
+
+    def run(
+        self, lines: Lines, tell: Callable[[str], None], watch: Callable[[Happening], None]
+    ) -> ChaosRun:
+        """Conduct it, then judge it."""
+        began_s, at_ms = self.clock.monotonic(), round(self.clock.wall() * 1000)
+        nemeses = self.nemeses(lines)
+        count = 2 * len(nemeses) if self.asked.count is None else self.asked.count
+        dues = schedule(self.asked.seed, nemeses, count, self.asked.epochs)
+        readers = ReadersAlong(self.stage.root, self.clock)
+        readers.start()
+        conductor = Conductor(lambda *how: self.start(lines, *how), self.clock, watch)
+        done = conductor.conduct(lambda cast: self.scene(cast, lines), dues, self.asked.duration_s)
+        self._refuse_dead(done)
+        checks = [*self._judged(done, tell), readers.finish()]
+        return ChaosRun(
+            penstock=version("penstock"),
+            job=self.job.name,
+            seed=self.asked.seed,
+            command=self.asked.command(),
+            at_ms=at_ms,
+            seconds=round(self.clock.monotonic() - began_s, 1),
+            asked=self._told(nemeses),
+            faults=done.faults,
+            happenings=done.happenings,
+            checks=tuple(checks),
+            verdict=worst(check.verdict for check in checks),
+        )
+
+    def start(
+        self, lines: Lines, number: int, standby: bool, tell: Callable[[Happening], None]
+    ) -> DriverProcess:
+        """One more driver."""
+        brief = self.brief(number, standby=standby, routes=dict(lines.ports))
+        return DriverProcess(brief, self.folder / "drivers", self.stage.environment, tell)
+
+    def brief(self, number: int, **given: object) -> Brief:
+        """What a driver is told."""
+        values: dict[str, object] = {
+            "driver": number,
+            "file": self.asked.file,
+            "name": self.asked.name,
+            "root": self.stage.root,
+            "master": self.asked.master,
+            "state_folder": str(self.folder / "state"),
+            "folder": str(self.folder / "laid"),
+            "epoch_records": self.asked.rows_per_epoch,
+            "epochs_max": self._epochs_max(),
+            "lease_s": self.asked.lease_s,
+            "inputs": self.inputs,
+            **given,
+        }
+        return Brief(**values)  # type: ignore[arg-type]
+
+    def scene(self, cast: Conductor, lines: Lines) -> Scene:
+        """What the nemeses see."""
+        has_sinks = bool(self.topology.applied)
+        return Scene(
+            cast=cast,
+            clock=self.clock,
+            chance=self.chance,
+            folder=self.folder / "laid",
+            state_folder=self.folder / "state",
+            lease_s=self.asked.lease_s,
+            store=self.stage.store,
+            sinks=SinkOrders(self.folder / "laid") if has_sinks else None,
+            lines=lines if lines.ports else None,
+        )
+
+    def _epochs_max(self) -> int | None:
+        """Own sources may have no end; made-up ones have."""
+        ends = self.asked.records is not None or self.asked.duration_s is not None
+        return None if ends else self.asked.epochs
+
+    def _refuse_dead(self, done: Conducted) -> None:
+        """A job that never commits anything is broken by itself, and no case for chaos."""
+        if done.stuck is not None and not commits(done.happenings):
+            advice = "make it run first: penstock run"
+            raise Invalid(f"job {self.job.name}", f"commits nothing ({done.stuck})", advice)
+
+    def _judged(self, done: Conducted, tell: Callable[[str], None]) -> list[Check]:
+        root = Root.open(self.stage.root)
+        shop = workshop_for(self.topology, absolute_root(self.stage.root), RunSettings())
+        evidence = Evidence(
+            root=root,
+            topology=self.topology,
+            conducted=done,
+            folder=self.folder / "laid",
+            job_state=self.folder / "state" / shop.folder_name,
+            replay=self._replay,
+        )
+        checks = judged(evidence, tell)
+        if self.invariants:
+            tell("the job's own invariants")
+            observed = Observed(root, self.topology, self.folder)
+            checks.append(check_invariants(self.invariants, observed))
+        return checks
+
+    def _replay(self, number: int) -> Root | str:
+        """The same epochs without a fault, on a folder of their own and on this process's way to
+        the store; or why that could not be."""
+        target = self.folder / f"replay-{number}"
+        folder = self.folder / f"replay-{number}-laid"
+        folder.mkdir()
+        brief = self.brief(
+            1_000 + number,
+            root=str(target),
+            master=REPLAY_MASTER,
+            state_folder=str(self.folder / f"replay-{number}-state"),
+            folder=str(folder),
+            follows=self.stage.root,
+        )
+        driver = DriverProcess(brief, self.folder / "drivers", {}, lambda happening: None)
+        code = driver.wait(REPLAY_S_MAX)
+        driver.end_all(self.clock)
+        if code != 0:
+            return f"ended with {code}: {driver.said()}"
+        return Root.open(str(target))
+
+    def _told(self, nemeses: Sequence[Nemesis]) -> dict[str, str]:
+        sinks = ", ".join(
+            f"{node.name} ({type(node.sink).__name__})" for node in self.topology.sinks
+        )
+        return {
+            "job": self.asked.file,
+            "input": ", ".join(map(str, self.inputs)) or "the job's own sources",
+            "epochs": str(self.asked.epochs),
+            "records of an epoch": f"{self.asked.rows_per_epoch:,}",
+            "store": self.asked.root,
+            "master": self.asked.master,
+            "kinds of faults": str(len(nemeses)),
+            "sinks": sinks or "none",
+        }

@@ -1,0 +1,88 @@
+"""Going through the epochs of a root once more, without a fault: the same ranges, the same times.
+
+A committed manifest says what its epoch read and when it was planned. That is all a function's
+results depend on, if it is honest. So a second run over the same plans, on a root of its own, must
+make the same rows and the same changes of state, epoch by epoch; who compares the two needs to
+know nothing of what the job is for. Sinks outside the root are not touched: what was meant for
+them becomes a table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.root import Root
+from penstock.errors import Gone, Invalid
+from penstock.runtime.loop import EpochLoop
+from penstock.runtime.planning import EpochPlan, Planner
+from penstock.runtime.position import Position
+from penstock.runtime.watermarks import operator_watermark
+from penstock.sinks.protocol import AppliedSink, Sink
+from penstock.sinks.table import Table
+
+__all__ = ["FollowingLoop", "FollowingPlanner", "as_table", "recorded"]
+
+
+def recorded(root: Root) -> dict[int, Manifest]:
+    """Every epoch of a root, by number; `Gone` if the first ones have been given up."""
+    found = {manifest.epoch: manifest for manifest in root.history()}
+    if found and min(found) != 1:
+        what = f"has given up the epochs before {min(found)}"
+        raise Gone("the root", what, "keep all of them: a replay begins with the first")
+    return {int(epoch): manifest for epoch, manifest in found.items()}
+
+
+def as_table(sink: Sink) -> Sink:
+    """A table in the place of a sink outside the root."""
+    return Table(sink.name) if isinstance(sink, AppliedSink) else sink
+
+
+@dataclass(slots=True)
+class FollowingPlanner(Planner):
+    """Plans what was planned before."""
+
+    story: Mapping[int, Manifest] = field(default_factory=dict)
+    may_be_direct: bool = False
+    """Rows are always shuffled: it must make no difference."""
+
+    def plan(self, position: Position) -> EpochPlan:
+        """The epoch after that position, as it is written down."""
+        told = self.story.get(position.epoch + 1)
+        if told is None:
+            found = f"goes on after epoch {position.epoch}, and the history ends there"
+            raise Invalid("the replay", found, "limit it by epochs_max")
+        return EpochPlan(
+            position=position,
+            ranges={name: each.ranges for name, each in told.sources.items() if each.ranges},
+            starts={
+                name: _starts(told, name)
+                for name in told.sources
+                if not position.progress(name).resume_at
+            },
+            planned_ms=told.planned_ms,
+            watermarks={
+                operator.name: operator_watermark(
+                    self.topology, operator, position.sources, told.planned_ms
+                )
+                for operator in self.topology.operators
+            },
+            direct=False,
+        )
+
+
+def _starts(told: Manifest, source: str) -> dict[str, int]:
+    """Where the partitions of a source began: with what was read, or where nothing was yet."""
+    progress = told.sources[source]
+    return {
+        partition: progress.ranges[partition].start if partition in progress.ranges else resume
+        for partition, resume in progress.resume_at.items()
+    }
+
+
+class FollowingLoop(EpochLoop):
+    """Runs every epoch that is written down, also those in which nothing happened."""
+
+    __slots__ = ()
+
+    def _is_worth_it(self, plan: EpochPlan) -> bool:
+        return True

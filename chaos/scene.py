@@ -1,0 +1,74 @@
+"""What a nemesis can lay its hands on: the processes, the disks, the store, the sinks, the clock.
+
+A scene is looked at from outside the job. Asking it is always safe: what has just died is simply
+not there any more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from penstock.chaos.line_faults import Lines
+from penstock.chaos.processes import DriverProcess
+from penstock.chaos.sink_faults import SinkOrders
+from penstock.chaos.store_faults import StoreFaults
+from penstock.clock import Chance, Clock
+
+__all__ = ["Cast", "NothingThere", "Scene", "patiently"]
+
+POLL_S = 0.05
+PATIENCE_S = 25.0
+"""How long a fault may take to come about."""
+
+T = TypeVar("T")
+
+
+class NothingThere(Exception):
+    """There is nothing now that this fault could happen to."""
+
+
+class Cast(Protocol):
+    """Who conducts the drivers. Promise: always answers, and keeps one of them running."""
+
+    def leader(self) -> DriverProcess:
+        """The driver that leads, or will."""
+
+    def understudy(self) -> DriverProcess:
+        """Another driver, started now, that waits for its turn; from its first epoch on it is the
+        leader."""
+
+    def epochs(self) -> int:
+        """The last epoch that is known to be committed."""
+
+    def has_led(self, driver: DriverProcess) -> bool:
+        """Whether that driver has come to lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything that can be harmed in one run."""
+
+    cast: Cast
+    clock: Clock
+    chance: Chance
+    folder: Path
+    """Where traps are laid and clocks are set."""
+    state_folder: Path
+    lease_s: float
+    store: StoreFaults | None = None
+    """None: the store cannot be reached but by its own ways."""
+    sinks: SinkOrders | None = None
+    """None: no sink is outside the root."""
+    lines: Lines | None = None
+    """None: no sink is a server."""
+
+
+def patiently(clock: Clock, look: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
+    """What `look` finds, once it finds something; the last it found when patience is over."""
+    deadline_s = clock.monotonic() + timeout_s
+    found = look()
+    while not found and clock.monotonic() < deadline_s:
+        clock.sleep(POLL_S)
+        found = look()
+    return found
