@@ -20,7 +20,7 @@ _CUTS: dict[str, Callable[[Lines, str], LineFault]] = {
     "line.away": lambda lines, sink: lines.away(sink, AWAY_S),
 }
 JUMPS_S = {"clock.forward": (60.0, 86_400.0), "clock.back": (-86_400.0, -60.0)}
-AWAY_S = 2.0
+AWAY_S = 6.0
 
 
 def _store(fault: StoreFault) -> Strike:

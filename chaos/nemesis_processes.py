@@ -22,7 +22,7 @@ Choice = Callable[[DriverProcess], list[psutil.Process]]
 
 PAUSE_S = (0.3, 1.5)
 TAKEOVER_S = 60.0
-TRAP_S = 40.0
+TRAP_S = 60.0
 DRIVER_COST_S, EXECUTOR_COST_S = 14.0, 6.0
 
 DRIVER_POINTS = (

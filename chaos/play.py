@@ -33,6 +33,7 @@ from penstock.chaos.scene import Scene
 from penstock.chaos.schedule import schedule
 from penstock.chaos.sink_faults import SinkOrders
 from penstock.chaos.stage import Stage
+from penstock.checkpoint.open_store import without_secrets
 from penstock.checkpoint.root import Root
 from penstock.clock import Chance, Clock
 from penstock.errors import Invalid
@@ -67,6 +68,7 @@ class Play:
     def of(cls, asked: Asked, folder: Path, stage: Stage, clock: Clock, chance: Chance) -> "Play":
         """Load the job, choose its inputs, check all of it."""
         job = load_job(asked.file, asked.name)
+        _refuse_taken(stage.root)
         inputs: dict[str, Generated | Recorded] = {
             name: Recorded(url=url) for name, url in asked.inputs.items()
         }
@@ -237,3 +239,14 @@ class Play:
             "kinds of faults": str(len(nemeses)),
             "sinks": sinks or "none",
         }
+
+
+def _refuse_taken(root: str) -> None:
+    """A root that a job lives on already is none to play with; one that does not answer is none
+    to begin with."""
+    try:
+        head = Root.open(root).head()
+    except Invalid:  # there is nothing yet
+        return
+    found = f"is where job {head.job} lives already"
+    raise Invalid(f"root {without_secrets(root)}", found, "name a place where nothing is")

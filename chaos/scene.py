@@ -18,7 +18,7 @@ from penstock.clock import Chance, Clock
 __all__ = ["Cast", "NothingThere", "Scene", "patiently"]
 
 POLL_S = 0.05
-PATIENCE_S = 25.0
+PATIENCE_S = 60.0
 """How long a fault may take to come about."""
 
 T = TypeVar("T")

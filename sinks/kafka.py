@@ -11,7 +11,8 @@ and Kafka refuses everybody who had it before; see docs/adr/0015. Two jobs of on
 one Kafka need a `transaction_prefix` each.
 
 A user who may do only what is needed: WRITE and DESCRIBE on the topic, READ on groups and WRITE on
-transactional ids that begin with the prefix and a slash; with `create`, CREATE on the topic.
+transactional ids that begin with the prefix and a slash; with `create`, CREATE on the topic. What
+was written can be read back by a user who may READ the topic; see `penstock.sinks.kafka_holding`.
 """
 
 import re
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.clock import SystemClock
 from penstock.errors import Invalid
 from penstock.ids import check_name
 from penstock.sinks.guarantee import Guarantee
@@ -31,6 +33,7 @@ from penstock.sinks.protocol import Target
 
 if TYPE_CHECKING:
     from penstock.sinks.kafka_changelog import ChangelogTopic
+    from penstock.sinks.kafka_holding import KafkaHolding
     from penstock.sinks.kafka_writer import KafkaWriter
 
 __all__ = ["KafkaSink", "Opening", "check_topic_name", "kafka_module"]
@@ -114,6 +117,14 @@ class KafkaSink:
         opening = kafka_module(self._where)
         self.check(target.columns.empty_table())
         return opening.open_writer(self, target)
+
+    def read_back(self, target: Target) -> "KafkaHolding":
+        """Look at the topic, up to where its messages are those that the cursors speak of. Every
+        message counts, by its key and value; see `penstock.sinks.kafka_holding`."""
+        kafka_module(self._where)
+        from penstock.sinks.kafka_holding import hold
+
+        return hold(self, target, SystemClock())
 
     @property
     def _where(self) -> str:

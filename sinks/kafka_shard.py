@@ -10,6 +10,10 @@ epoch for all of its transactions, so a request that was sent twice, because a l
 still arrive when the next transaction has begun, and count for that one. So a producer that has
 had trouble on its lines during a transaction is not used for another. The next one has a higher
 epoch, and whatever arrives late is refused.
+
+A broker may lose track of a transaction (KAFKA-20734): its coordinator takes it for ended, and its
+cursor stays hidden for ever. Whether it was to be committed nobody can be asked any more, so the
+shard is not opened, and says why: either end, if it is the wrong one, doubles rows or loses some.
 """
 
 from collections import deque
@@ -21,17 +25,22 @@ from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from penstock.errors import Unavailable
 from penstock.sinks.kafka_clients import Clients, Heard
 from penstock.sinks.kafka_cursor import HOME, Note, note_of
 from penstock.sinks.kafka_errors import as_error
 from penstock.sinks.kafka_messages import Chunk
 
-__all__ = ["OpenShard", "open_shard", "read_note", "take_name"]
+__all__ = ["PLAIN", "OpenShard", "open_shard", "open_shard_unread", "read_note", "take_name"]
 
 AHEAD = 3
 """How many chunks may be on their way while the next one is made."""
 STABLE = "read_committed"
 """The isolation of a consumer that is told no offset that may still change."""
+PLAIN = "read_uncommitted"
+"""The isolation of one that is told the last that was committed, whatever is under way."""
+LOOKS = 2
+"""How often a broker must have an answer, and none that lasts, before we say that it never will."""
 WAIT_S = 0.005
 ABORT_S = 5.0
 SPARE_S = 0.5
@@ -57,7 +66,16 @@ def open_shard(clients: Clients, topic: str, name: str) -> "OpenShard":
     2. Read the cursor. Nobody else can change it any more.
     """
     producer, heard = take_name(clients, name)  # 1
-    found, group = _looked_at(clients, topic, name, clients.timeout_s)  # 2
+    found, group = _last(clients, topic, name)  # 2
+    return OpenShard(clients, name, (producer, heard, group), found)
+
+
+def open_shard_unread(clients: Clients, topic: str, name: str) -> "OpenShard":
+    """Shut out whoever wrote to the shard, for somebody who puts another cursor there whatever it
+    is now. That also ends what hides it, if a producer of this name has left it: a producer's
+    commit ends all that is open of its own."""
+    producer, heard = take_name(clients, name)
+    found, group = _looked_at(clients, topic, name, clients.timeout_s, PLAIN)
     return OpenShard(clients, name, (producer, heard, group), found)
 
 
@@ -198,6 +216,27 @@ class OpenShard:
             error = as_error(failure)
             return None if error.name() == "_STATE" else error
         return None
+
+
+def _last(clients: Clients, topic: str, name: str) -> tuple[TopicPartition, object]:
+    """The offset of a shard whose name is ours, and its group. Nothing is open under the name; so
+    if Kafka answers those who would take any cursor, and not those who want one that stays, that is
+    no matter of time."""
+    for _ in range(LOOKS):
+        try:
+            return _looked_at(clients, topic, name, clients.timeout_s)
+        except Unavailable:
+            _looked_at(clients, topic, name, clients.timeout_s, PLAIN)  # or else it is just away
+    raise Unavailable(
+        _where(clients, name),
+        "has its cursor hidden by a transaction that a broker has lost track of: nothing is open "
+        "under its name any more, and still it does not end",
+        "see where it is open with Kafka's `kafka-transactions.sh find-hanging "
+        "--max-transaction-timeout 0`; if that is in all partitions that its epoch wrote to, abort "
+        "it there and in __consumer_offsets, and start the job again, which applies the epoch "
+        "again; else see which epoch is the last in the topic, and if that is HEAD's, or if what "
+        "it lacks may be left out, have the sink go on from HEAD with `penstock sinks accept`",
+    )
 
 
 def _looked_at(

@@ -18,7 +18,13 @@ from penstock.sinks.kafka_clients import Clients
 from penstock.sinks.kafka_cursor import Begun, Note, shard_name
 from penstock.sinks.kafka_errors import Replaced
 from penstock.sinks.kafka_messages import Chunk
-from penstock.sinks.kafka_shard import OpenShard, open_shard, read_note
+from penstock.sinks.kafka_shard import (
+    PLAIN,
+    OpenShard,
+    open_shard,
+    open_shard_unread,
+    read_note,
+)
 from penstock.sinks.protocol import Target
 
 __all__ = ["Described", "KafkaWriter", "Messages"]
@@ -110,7 +116,10 @@ class KafkaWriter:
             self._transact(asked.shard, shard, Note(asked.token, asked.cursor), chunks)  # 4
 
     def _accept(self, number: int, note: Note) -> None:
-        self._transact(number, self._open(number), note)
+        if number not in self._shards:
+            name = self._name(number)
+            self._shards[number] = open_shard_unread(self.clients, self.sink.topic, name)
+        self._transact(number, self._shards[number], note)
         self._remember(number)
 
     def _begun(self, number: int, token: Token) -> OpenShard:
@@ -159,7 +168,7 @@ class KafkaWriter:
         try:
             return read_note(*place, patience_s)
         except Unavailable:
-            read_note(*place, self.clients.timeout_s, "read_uncommitted")  # it is not Kafka's fault
+            read_note(*place, self.clients.timeout_s, PLAIN)  # it is not Kafka's fault
         found: list[Note | None] = []
         self._guarded(number, lambda: found.append(self._open(number).note))
         return found[0]

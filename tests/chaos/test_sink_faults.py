@@ -220,7 +220,7 @@ FAITHFUL: list[tuple[Sink, type | None]] = [
     (ps.DynamoDB("people", key="user"), UnsteadyReadable),
     (ps.LogSink("people", "memory://people"), UnsteadyReadable),
     (ps.Http("people", "https://hooks.example"), Unsteady),
-    (ps.KafkaSink("people", "127.0.0.1:1", "people"), Unsteady),
+    (ps.KafkaSink("people", "127.0.0.1:1", "people"), UnsteadyReadable),
     (ps.ForEachEpoch(print, name="people"), Unsteady),
     (ps.Table("people"), None),
     (ps.KafkaChangelog("127.0.0.1:1").sink("job", "count"), None),

@@ -73,8 +73,11 @@ OVER_A_LINE = [
 """Those that talk to a server over a line that can be cut."""
 DELETING = ["postgres-upsert", "redis", "dynamodb", "delta-merge", "kafka"]
 """Those that can take a row back."""
-READABLE = [name for name in CASES if name not in ("http", "for-each", "kafka")]
+READABLE = [name for name in CASES if name not in ("http", "for-each")]
 """Those whose target can be read back."""
+TAKING_BACK = [name for name in DELETING if name in READABLE and name != "kafka"]
+"""Those of them where a row that was taken back is gone. In a topic it stays, and a tombstone is
+one message more; tests/sinks/test_kafka_holding.py has what is shown of it."""
 
 
 @pytest.fixture(params=CASES)
@@ -429,7 +432,7 @@ def test_values_of_every_kind_are_read_back_as_they_were_staged(case: SinkCase) 
         assert sorted(shown(holding), key=repr) == of_staged(holding, 1, rows, KINDS)
 
 
-@pytest.mark.parametrize("case", [name for name in DELETING if name in READABLE], indirect=True)
+@pytest.mark.parametrize("case", TAKING_BACK, indirect=True)
 def test_rows_that_were_taken_back_are_not_shown(case: SinkCase) -> None:
     """And what is to go is told by its key."""
     writer = case.open(FLAGGED, deletes="gone")

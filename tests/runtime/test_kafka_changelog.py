@@ -238,6 +238,9 @@ def test_a_topic_that_is_behind_is_brought_up_first(
     run.run(SMALL_EPOCHS)
     before = [in_topic(changelog, partition) for partition in range(PARTITIONS)]
     append(log, some_clicks(40, 80))
+    sink = topic_of(changelog)
+    shards = [f"{changelog.transaction_prefix}/spending/{sink.name}/{n}" for n in range(PARTITIONS)]
+    kafka_broker.settle(sink.topic, *shards)
     kafka_broker.brokers[0].kill()
     seen: list[int] = []
 

@@ -177,6 +177,8 @@ def test_a_sink_that_is_away_holds_the_job(topics: Topics, tmp_path: Path) -> No
     topics.send(20)
     LocalRun(topics.job(), tmp_path).run(SMALL_EPOCHS)
     topics.send(20)
+    shards = [f"penstock/counting/{topics.target}/{shard}" for shard in range(2)]
+    topics.cluster.settle(topics.target, *shards)
     topics.cluster.brokers[0].kill()
     listener = Waiting(topics.cluster)
     LocalRun(topics.job(), tmp_path).run(SMALL_EPOCHS, listener=listener)

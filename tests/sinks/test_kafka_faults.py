@@ -196,6 +196,7 @@ def test_a_broker_that_is_away_is_waited_for(on: Stage) -> None:
     [broker] = on.cluster.brokers
     writer = on.opened(timeout_s=3)
     patiently(writer, apply(1, people(1)))
+    on.settle()
     broker.kill()
     try:
         with pytest.raises(Unavailable) as caught:

@@ -21,6 +21,7 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaException,
     Message,
     Producer,
@@ -33,6 +34,7 @@ from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -48,6 +50,9 @@ USER, PASSWORD = "etl", "correct horse $battery"
 CLUSTER_ID = "cGVuc3RvY2stdGVzdGluZw"
 CALL_S_MAX = 60.0
 POLL_S = 0.05
+SHOWN_S_MAX = 5.0
+"""How long a commit that was answered may take to be shown; a transaction that is open still is
+left alone then."""
 QUIET = {"log_level": 0}
 """For clients that must see brokers come and go."""
 
@@ -214,7 +219,10 @@ class Cluster:
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Message]:
         """Every message of a topic, partition by partition, as a reader with that isolation
-        sees it now."""
+        sees it now: what was committed before, also if it is just about to be shown."""
+        if isolation == "read_committed":
+            with suppress(TimeoutError):
+                self.settle(topic, patience_s=SHOWN_S_MAX)
         with self.consumer(isolation_level=isolation, enable_partition_eof=True) as consumer:
             number = len(self.admin.list_topics(topic, timeout=CALL_S_MAX).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, each, 0) for each in range(number)])
@@ -241,6 +249,29 @@ class Cluster:
         with self.consumer(group_id=group) as consumer:
             found = consumer.committed(places, CALL_S_MAX)
         return {each.partition: (each.offset, each.metadata) for each in found if each.offset >= 0}
+
+    def is_stable(self, topic: str) -> bool:
+        """Whether no transaction holds up the readers of a topic."""
+        wanted = {TopicPartition(topic, each): OffsetSpec.latest() for each in self.leaders(topic)}
+        ends = []
+        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            asked = self.admin.list_offsets(wanted, isolation_level=isolation)
+            ends.append([_result(asked[place]).offset for place in wanted])
+        stable, every = ends
+        return bool(stable == every)
+
+    def settle(self, topic: str, *groups: str, patience_s: float = CALL_S_MAX) -> None:
+        """Wait until the end of every transaction is written down in a topic, and beside the
+        offsets that groups have of it: whoever commits is told before that.
+
+        For those who kill the only broker. If it is killed in between it may forget to do it, and
+        then readers and groups wait for ever (KAFKA-20734, in Kafka 4.3.1).
+        """
+        for _ in until(f"{topic} is stable", patience_s):
+            if self.is_stable(topic):
+                break
+        for group in groups:
+            self.committed(group, topic)  # which waits by itself
 
     def run(self, tool: str, *arguments: str) -> str:
         """What one of Kafka's own programs prints, like

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from penstock.chaos.tcp_proxy import TcpProxy
 from penstock.checkpoint import MemoryStore
@@ -20,10 +18,13 @@ from penstock.sinks.kafka_writer import KafkaWriter
 from tests.support.kafka import CALL_S_MAX, Cluster, until
 from tests.support.kafka_case import QUICK, Relay, new_prefix, relayed, rows_in, target
 from tests.support.kafka_wire import Api, Before, Kept, Severed
-from tests.support.sink_cases import PEOPLE, Row, apply, cursor, in_order, people
+from tests.support.sink_cases import JOB, PEOPLE, Row, apply, cursor, in_order, people
 
 SHORT_S = 1.0
 """How long a sink waits whose line is cut for good."""
+
+BACK_S_MAX = 4 * CALL_S_MAX
+"""How long a broker may take to be back."""
 
 Story = Callable[["Stage"], None]
 
@@ -56,13 +57,11 @@ class Stage:
 
     def is_stable(self) -> bool:
         """Whether no transaction holds up the readers of the topic."""
-        place = TopicPartition(self.topic, 0)
-        ends = [
-            self.cluster.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=each)
-            for each in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-        ]
-        stable, every = (each[place].result(CALL_S_MAX).offset for each in ends)
-        return bool(stable == every)
+        return self.cluster.is_stable(self.topic)
+
+    def settle(self) -> None:
+        """Wait until what was committed is so for everybody, before its broker is killed."""
+        self.cluster.settle(self.topic, f"{self.prefix}/{JOB}/people/0")
 
     def written(self) -> int:
         """How many messages there are for readers who do not."""
@@ -78,13 +77,18 @@ def stage(cluster: Cluster) -> Iterator[Stage]:
 
 
 def patiently(writer: KafkaWriter, asked: Apply) -> None:
-    """As a job does it: what is `Unavailable` is tried again."""
-    for _ in until(f"{asked.cursor} is applied"):
-        try:
-            writer.apply(asked)
-            return
-        except Unavailable:
-            continue
+    """As a job does it: what is `Unavailable` is tried again. A broker that was killed may take
+    minutes to come back on a machine that has other things to do."""
+    told = "nothing"
+    try:
+        for _ in until(f"{asked.cursor} is applied", BACK_S_MAX):
+            try:
+                writer.apply(asked)
+                return
+            except Unavailable as failure:
+                told = str(failure)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; at last it said: {told}") from error
 
 
 def unheard(writer: KafkaWriter, asked: Apply) -> None:
@@ -193,6 +197,7 @@ def late_message(on: Stage) -> None:
     on.proxy.arm(lambda way, piece: kept(way, piece) | severed(way, piece))
     unheard(old, apply(2, people(2)))
     new.apply(apply(2, people(2), token=2))
+    on.settle()
     kept.arrive(on.relay.listener)
 
     assert on.is_stable()
