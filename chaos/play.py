@@ -119,8 +119,9 @@ class Play:
         readers.start()
         conductor = Conductor(lambda *how: self.start(lines, *how), self.clock, watch)
         done = conductor.conduct(lambda cast: self.scene(cast, lines), dues, self.asked.duration_s)
+        seen = readers.finish()
         self._refuse_dead(done)
-        checks = [*self._judged(done, tell), readers.finish()]
+        checks = [*self._judged(done, tell), seen]
         return ChaosRun(
             penstock=version("penstock"),
             job=self.job.name,

@@ -19,7 +19,7 @@ from penstock.sinks.table_read import read_table, table_names
 
 __all__ = ["ReadersAlong"]
 
-EVERY_S = 1.0
+EVERY_S = 2.0
 
 
 @dataclass(slots=True)

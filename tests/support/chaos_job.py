@@ -22,7 +22,7 @@ ORDERS = pa.schema(
     ]
 )
 SHOPS = 7
-QUIET = timedelta(seconds=20)
+QUIET = timedelta(seconds=2)
 
 
 @ps.stateful(emits="user string, shop long, orders long, spent long")
@@ -31,7 +31,7 @@ def spending(
     events: ps.Events,
     orders: ps.Value[int],
     spent: ps.Map[int, int],
-    lately: Annotated[ps.List[int], ps.ttl("30 s")],
+    lately: Annotated[ps.List[int], ps.ttl("3 s")],
     quiet: ps.Timer,
 ) -> Any:
     """Every order of a user and what it comes to by then; who is quiet for long is told of."""
@@ -61,7 +61,7 @@ def make_job(at: Mapping[str, str]) -> ps.Job:
     """The job; `at` says where its sinks are."""
     job = ps.Job("ordeal", partitions=4)
     source = ps.Rate(columns=ORDERS, partitions=2, rows=50_000, key="user", keys=400)
-    rows = job.read(source, name="orders", event_time="at", delay="3 s").key_by("user")
+    rows = job.read(source, name="orders", event_time="at", delay="2 s").key_by("user")
     per_user = rows.process(spending).write(ps.Table("orders"))
     if "ORDEAL_POSTGRES" in at:
         per_user.write(ps.Postgres("history", at["ORDEAL_POSTGRES"], create=True, provenance=True))
