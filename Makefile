@@ -10,7 +10,7 @@ LOG_SEEDS ?= 20000
 HOURS  ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit chaos soak kafka torture clean lock
+.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit bench-recovery chaos soak kafka torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ storm-kafka: $(READY) java  ## From topic to topic: twenty kills, three brokers 
 
 bench-audit: $(READY)  ## An audit of ten million rows: how fast, in how much memory
 	$(BIN)/python -m benchmarks.audit
+
+bench-recovery: $(READY) java  ## How long a job needs after each kind of fault; about 8 minutes
+	$(BIN)/python -m benchmarks.recovery
 
 chaos: $(READY) java  ## A job with five sinks under every fault there is, judged; about 12 minutes
 	$(BIN)/pytest -q -s tests/spark/chaos_whole.py

@@ -52,6 +52,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where traps, jumps of the clock and faults of sinks are laid, and side effects written."""
     epoch_records: int
     epochs_max: int | None = None
+    drains: bool = True
+    """Whether it ends when all that is there is processed; else it runs until it is told to."""
     lease_s: float = 3.0
     standby: bool = False
     inputs: dict[str, Generated | Recorded] = {}

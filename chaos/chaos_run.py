@@ -10,6 +10,7 @@ events; its sinks are the ones it names, so give it ones that may be written to:
 if the file takes them from there.
 """
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from penstock.errors import Invalid
 
 __all__ = ["Result", "conducted"]
 
+DRIVERS = "drivers"
 TOLD_MAX = 5
 
 
@@ -68,23 +70,27 @@ def conducted(
     is looked at, `watch` everything that happens."""
     clock, chance = SystemClock(), SystemChance()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-chaos-")))
+        scratch = tempfile.TemporaryDirectory(prefix="penstock-chaos-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(scratch))
         stage = stack.enter_context(staged_at(asked.root, folder, clock))
         play = Play.of(asked, folder, stage, clock, chance)
         lines = stack.enter_context(Lines(play.addresses()))
         found = play.run(lines, tell, watch)
-    if asked.report is not None:
-        _write(asked.report, found)
+        if asked.report is not None:
+            _write(asked.report, found, folder / "drivers")
     return Result(found)
 
 
-def _write(folder: Path, found: ChaosRun) -> None:
-    """The page, and everything it was made of."""
+def _write(folder: Path, found: ChaosRun, drivers: Path) -> None:
+    """The page, everything it was made of, and what the drivers said."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PAGE).write_text(chaos_page(found), encoding="utf-8")
         answer = msgspec.json.format(msgspec.json.encode(found), indent=1)
         (folder / ANSWER).write_bytes(answer + b"\n")
+        (folder / DRIVERS).mkdir()
+        for said in drivers.glob("*.err"):
+            shutil.copyfile(said, folder / DRIVERS / said.name)
     except OSError as error:
         subject = f"folder {folder}"
         raise Invalid(subject, f"cannot be written ({error.strerror})", "name another") from error

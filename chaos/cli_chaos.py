@@ -35,8 +35,11 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command, by name
     ] = None,
     faults: Annotated[str, typer.Option(help="Kinds of faults, by comma.")] = ALL,
     count: Annotated[
-        int | None, typer.Option(min=0, help="How many faults; else each kind about twice.")
+        int | None, typer.Option(min=1, help="How many faults; else each kind about twice.")
     ] = None,
+    evenly: Annotated[
+        bool, typer.Option("--evenly", help="As much calm after every fault; else some at once.")
+    ] = False,
     epochs: Annotated[int, typer.Option(min=7, help="Over how many epochs.")] = 60,
     duration: Annotated[
         float | None, typer.Option(min=10, help="Seconds, instead of a number of epochs.")
@@ -77,6 +80,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command, by name
             seed=_seed() if seed is None else seed,
             faults=_families(faults),
             count=count,
+            evenly=evenly,
             epochs=epochs,
             records=records,
             inputs=_inputs(input_ or []),

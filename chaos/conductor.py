@@ -58,6 +58,7 @@ class Conductor:
         self._led: set[int] = set()
         self._drivers: list[DriverProcess] = []
         self._current: DriverProcess | None = None
+        self._lag: int | None = None
         self._fruitless = 0
         self._moved_s = self._began_s
         self._stuck: str | None = None
@@ -66,23 +67,23 @@ class Conductor:
     def conduct(
         self, scene: "Callable[[Conductor], Scene]", dues: Sequence[Due], stop_after_s: float | None
     ) -> Conducted:
-        """Start the job, let it suffer, let it end."""
+        """Start the job, let it suffer, let it end by itself or after so many seconds."""
         faults: Counter[str] = Counter({due.nemesis.name: 0 for due in dues})
         setting = scene(self)
         try:
             self._next()
             supervisor = threading.Thread(target=self._supervise, daemon=True)
             supervisor.start()
-            self._suffer(setting, dues, faults)
+            self._suffer(setting, dues, faults, stop_after_s)
             if stop_after_s is not None:
                 self._wait_until(stop_after_s)
-                self.leader().signal(signal.SIGTERM)
+                self._stop()
             self._done.wait()
             supervisor.join()
         finally:
             self._done.set()
             for driver in self._drivers:
-                driver.end_all(self._clock)
+                driver.end_all()
         return Conducted(tuple(self._happenings), dict(faults), self._stuck)
 
     def leader(self) -> DriverProcess:
@@ -115,7 +116,7 @@ class Conductor:
             told = msgspec.structs.replace(happening, at_s=at_s)
             self._happenings.append(told)
             if isinstance(told, Committed):
-                self._epoch = max(self._epoch, told.epoch)
+                self._epoch, self._lag = max(self._epoch, told.epoch), told.lag
                 self._fruitless, self._moved_s = 0, self._clock.monotonic()
             elif isinstance(told, Led):
                 self._led.add(told.driver)
@@ -123,15 +124,29 @@ class Conductor:
                 self._moved_s = self._clock.monotonic()
             elif isinstance(told, Ended) and told.code != 0:
                 self._fruitless += 1
-        self._watch(told)
+        with suppress(Exception):  # who only looks must not disturb
+            self._watch(told)
 
-    def _suffer(self, scene: Scene, dues: Iterable[Due], faults: Counter[str]) -> None:
+    def _is_late(self, stop_after_s: float | None) -> bool:
+        lasted_s = self._clock.monotonic() - self._began_s
+        return stop_after_s is not None and lasted_s > stop_after_s
+
+    def _suffer(
+        self,
+        scene: Scene,
+        dues: Iterable[Due],
+        faults: Counter[str],
+        stop_after_s: float | None,
+    ) -> None:
         for due in dues:
+            self._wait_until(due.at_s)
             while self._epoch < due.epoch and not self._done.wait(POLL_S):
                 pass
             name, family = due.nemesis.name, due.nemesis.family
-            if self._done.wait(due.delay_s):
-                self.tell(Missed(at_s=0.0, fault=name, family=family, why="the job was done"))
+            is_over = self._done.wait(due.delay_s)
+            if is_over or self._is_late(stop_after_s):
+                why = "the job was done" if is_over else "the time was up"
+                self.tell(Missed(at_s=0.0, fault=name, family=family, why=why))
                 continue
             try:
                 text = due.nemesis.strike(scene, due.chance())
@@ -140,11 +155,21 @@ class Conductor:
                 continue
             faults[name] += 1
             self.tell(Struck(at_s=0.0, fault=name, family=family, text=text))
-            self._moved_s = self._clock.monotonic()
+            with self._lock:  # who was just killed is not to blame for having ended
+                self._fruitless, self._moved_s = 0, self._clock.monotonic()
 
     def _wait_until(self, at_s: float) -> None:
         while self._clock.monotonic() - self._began_s < at_s and not self._done.wait(POLL_S):
             pass
+
+    def _stop(self) -> None:
+        """Ask the job to end, and whoever takes its place if it dies before it has."""
+        asked: set[int] = set()
+        while not self._done.wait(POLL_S):
+            driver = self.leader()
+            if self.has_led(driver) and driver.number not in asked:
+                asked.add(driver.number)
+                driver.signal(signal.SIGTERM)
 
     def _next(self, standby: bool = False) -> DriverProcess:
         with self._lock:
@@ -154,10 +179,18 @@ class Conductor:
             return driver
 
     def _supervise(self) -> None:
+        """Whatever happens to who supervises, nobody waits for ever."""
+        try:
+            self._keep_running()
+        except Exception as error:  # noqa: BLE001 - it ends the run, and is told
+            self._give_up(f"the conductor itself failed: {error!r}")
+
+    def _keep_running(self) -> None:
         """Start the job again whenever its driver has ended badly, until it has ended well."""
         while not self._done.wait(POLL_S):
             driver = self.leader()
             if driver.code is None:
+                driver.look_around()
                 self._check_silence()
                 continue
             driver.wait(END_S_MAX)  # what it has said is heard first
@@ -176,11 +209,11 @@ class Conductor:
         return not self._epoch and driver.said().startswith("Invalid:")
 
     def _check_silence(self) -> None:
-        if self._clock.monotonic() - self._moved_s > SILENCE_S_MAX:
+        is_idle = self._lag == 0  # there is nothing to commit
+        if not is_idle and self._clock.monotonic() - self._moved_s > SILENCE_S_MAX:
             self._give_up(f"nothing was committed for {SILENCE_S_MAX:.0f} s")
 
     def _give_up(self, why: str) -> None:
         self._stuck = why
         self.tell(Noted(at_s=0.0, text=f"given up: {why}"))
-        with suppress(ProcessLookupError):
-            self._done.set()
+        self._done.set()

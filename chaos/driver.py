@@ -10,6 +10,7 @@ writes to standard output, a line of JSON each; what goes wrong is the last line
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from penstock.chaos.brief import Brief, Generated, Recorded, made_of, read_brief
 from penstock.chaos.dressing import dressed
 from penstock.chaos.history import Committed, Happening, Held, Led, Retried
 from penstock.chaos.jumping_clock import JumpingClock
-from penstock.chaos.replaying import FollowingLoop, FollowingPlanner, as_table, recorded
+from penstock.chaos.replaying import FollowingLoop, FollowingPlanner, QuietLoop, as_table, recorded
 from penstock.chaos.rerouting import rerouted
 from penstock.chaos.sink_faults import unsteady
 from penstock.chaos.traps import Snare, TrappedStore, snared
@@ -45,8 +46,10 @@ from penstock.sinks.protocol import Sink
 from penstock.sources.log import Log
 from penstock.sources.protocol import Limits, Source
 
-__all__ = ["Teller", "TrappedWorkshop", "dressed_job", "inputs_of", "main"]
+__all__ = ["UNEXPECTED", "Teller", "TrappedWorkshop", "dressed_job", "inputs_of", "main"]
 
+UNEXPECTED = "Unexpected"
+"""What a driver calls an error that it should never have met."""
 KEPT_EPOCHS = 100_000
 """How much history is kept: all of it, because a replay begins with the first epoch."""
 COLLECT_EVERY = 10
@@ -151,7 +154,7 @@ def _settings(brief: Brief) -> RunSettings:
     lease = brief.lease_s
     return RunSettings(
         master=brief.master,
-        until="caught-up",
+        until="caught-up" if brief.drains else None,
         limits=Limits(records=brief.epoch_records),
         epochs_max=brief.epochs_max,
         standby=brief.standby,
@@ -180,10 +183,8 @@ def _among_traps(brief: Brief, teller: Teller) -> Equipment:
 
 
 def _telling_loop(teller: Teller) -> Callable[..., Any]:
-    from penstock.runtime.loop import EpochLoop
-
-    def made(*given: Any) -> EpochLoop:
-        loop = EpochLoop(*given)
+    def made(*given: Any) -> QuietLoop:
+        loop = QuietLoop(*given)
         teller.leads(loop.position.epoch)
         return loop
 
@@ -226,9 +227,20 @@ def main(path: str) -> int:
                 return 0
         run_job(job, brief.root, settings, teller, equipment)
     except PenstockError as error:
-        print(f"penstock: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        _say(type(error).__name__, error)
         return EXIT_FENCED if isinstance(error, Fenced) else EXIT_ERROR
+    except Exception as error:  # noqa: BLE001 - the conductor is told, whatever it is
+        traceback.print_exc()
+        is_spark = type(error).__module__.startswith("py4j") or isinstance(error, ConnectionError)
+        _say("Unavailable: Spark is gone" if is_spark else UNEXPECTED, error)
+        return EXIT_ERROR
     return 0
+
+
+def _say(kind: str, error: Exception) -> None:
+    """The last thing on standard error, on one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    print(f"penstock: {kind}: {said}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.chaos.asked import Asked
 from penstock.chaos.brief import Generated
 from penstock.errors import Invalid
 from penstock.runtime.job import Job
@@ -14,13 +15,16 @@ __all__ = ["generated_for"]
 PARTITIONS = 2
 KEYS = 500
 START_MS = 1_767_225_600_000
-"""When the first made-up event happened."""
+"""When the first made-up event happened, if they are all there at once."""
 
 
 def generated_for(
-    job: Job, records: int, seed: int, rate: float | None, without: Collection[str]
+    job: Job, asked: Asked, now_ms: int, without: Collection[str]
 ) -> dict[str, Generated]:
-    """So many events in all, for every source that has none yet."""
+    """As many events as are asked for, over all sources that have none yet. Those that come at a
+    rate come from now on."""
+    assert asked.records is not None
+    records, seed, rate = asked.records, asked.seed, asked.rate
     names = [name for name in job.described.inputs if name not in without]
     if not names:
         return {}
@@ -34,7 +38,7 @@ def generated_for(
             keys=KEYS,
             event_time=job.described.inputs[name].event_time,
             rows_per_s=None if rate is None else rate / len(names) / PARTITIONS,
-            start_ms=START_MS,
+            start_ms=START_MS if rate is None else now_ms,
         )
         for number, name in enumerate(names)
     }

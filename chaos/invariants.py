@@ -4,8 +4,9 @@
     def nothing_is_lost(found: ps.Observed) -> bool:
         return found.table("totals").num_rows > 0
 
-It is given what the run has left. It answers with False or a sentence if something is wrong, or
-raises AssertionError. In production nobody asks it.
+It is given what the run has left. It answers with what is false or a sentence if something is
+wrong, or raises AssertionError; nothing at all and an empty sentence are no objection. In
+production nobody asks it.
 """
 
 from collections.abc import Callable
@@ -73,6 +74,16 @@ class Observed:
         return dict(view.scan())
 
 
+def _objection(answer: Any) -> str | None:
+    """What an answer objects to; None: nothing. Arrow and numpy have truths of their own."""
+    plain = answer.as_py() if isinstance(answer, pa.Scalar) else answer
+    if plain is None or (isinstance(plain, str) and not plain):
+        return None
+    if isinstance(plain, str):
+        return f"does not hold: {plain}"
+    return None if plain else "does not hold"
+
+
 def check_invariants(functions: list[Callable[..., Any]], observed: Observed) -> Check:
     """Ask each of them."""
     ledger = Ledger("invariants", "The job's own invariants hold.")
@@ -86,7 +97,7 @@ def check_invariants(functions: list[Callable[..., Any]], observed: Observed) ->
         except Exception as error:  # noqa: BLE001 - it is somebody else's code
             ledger.unknown(f"invariant {name}", f"raised {type(error).__name__}: {error}")
         else:
-            if answer is False or (isinstance(answer, str) and answer):
-                told = "does not hold" if answer is False else f"does not hold: {answer}"
+            told = _objection(answer)
+            if told is not None:
                 ledger.wrong("user", f"invariant {name}", told)
     return ledger.check()

@@ -1,11 +1,11 @@
 """The judgement on a chaos run: every oracle that a real run can be asked, and what each says.
 
-    chain, sources, objects, tables, sinks, leftovers   the audit: I1, I2, I4 to I9, I13
+    chain, sources, objects, tables, sinks, leftovers   the audit: I1, I2, I4 to I8, I13
     replay         the same epochs without a fault, compared: I1 to I3, I5, I10, I11, I16
     readers        those who read along: I12
     local state    what the chain vouches for on the disk: I14
-    progress       once the faults stop, the job ends: I15
-    drivers        who is deposed says so, and nobody cries damage: I6, I18
+    progress       once the faults stop, the job ends, and with all that was there to read: I15, I1
+    drivers        nobody who was deposed ends as a leader does, or cries damage: I6, I18
     function       the user's own code: the same for the same, and nothing done outside
     invariants     what the user says must be true
     faults         those that were asked for have happened: I18
@@ -14,8 +14,8 @@ Where a replay differs, it is made once more. If the two differ from each other 
 function is not deterministic, and that is said instead: no fault has done it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from penstock.chaos.audit import audit
 from penstock.chaos.comparing import Comparison, Difference
 from penstock.chaos.conductor import Conducted
 from penstock.chaos.findings import Check, Ledger
-from penstock.chaos.history import Ended
+from penstock.chaos.history import Ended, Led
 from penstock.chaos.impure import suspects
 from penstock.chaos.local_state import check_local_state
 from penstock.chaos.replaying import recorded
@@ -35,7 +35,9 @@ from penstock.runtime.topology import Topology
 __all__ = ["Evidence", "judged"]
 
 DIFFERENCES_MAX = 20
-_DAMAGE = ("Corrupt:", "Bug:", "Traceback", "AssertionError")
+_DAMAGE = ("Corrupt:", "Bug:")
+_KNOWN = ("Unavailable:", "Invalid:", "Fenced:", "Gone:", "Locked:", "SparkFailed:")
+"""What a driver may say at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +54,15 @@ class Evidence:
     """What the host kept of the job."""
     replay: Callable[[int], Root | str]
     """Goes through the epochs once more, on root number n; or why it could not."""
+    drained: frozenset[str] = frozenset()
+    """The sources that the run was to read to their end."""
+    impossible: Mapping[str, str] = field(default_factory=dict)
+    """What was asked for by name and cannot happen to this job, and why."""
 
 
 def judged(evidence: Evidence, tell: Callable[[str], None] = lambda what: None) -> list[Check]:
     """Every check, those that rest on the least first."""
-    checks = [_faults(evidence.conducted), _progress(evidence.conducted)]
+    checks = [_faults(evidence), _done("progress", lambda: _progress(evidence))]
     checks.append(_drivers(evidence.conducted))
     tell("the audit")
     try:
@@ -70,9 +76,11 @@ def judged(evidence: Evidence, tell: Callable[[str], None] = lambda what: None) 
     return checks
 
 
-def _faults(conducted: Conducted) -> Check:
-    ledger = Ledger("faults", "Every kind of fault that was asked for has happened.")
-    for name, times in conducted.faults.items():
+def _faults(evidence: Evidence) -> Check:
+    ledger = Ledger("faults", "Every kind of fault that was due has happened.")
+    for what, why in evidence.impossible.items():
+        ledger.unknown(f"faults of {what}", why)
+    for name, times in evidence.conducted.faults.items():
         ledger.count("faults", times)
         ledger.count("kinds")
         if not times:
@@ -80,25 +88,51 @@ def _faults(conducted: Conducted) -> Check:
     return ledger.check()
 
 
-def _progress(conducted: Conducted) -> Check:
-    ledger = Ledger("progress", "When the faults stop, the job comes to its end.")
-    drivers = sum(isinstance(each, Ended) for each in conducted.happenings)
-    ledger.count("drivers", drivers)
-    if conducted.stuck is not None:
-        ledger.wrong("I15", "the job", f"did not come to its end: {conducted.stuck}")
+def _progress(evidence: Evidence) -> Check:
+    promise = "When the faults stop, the job comes to its end, and has read all there was."
+    ledger = Ledger("progress", promise)
+    stuck = evidence.conducted.stuck
+    if stuck is not None:
+        ledger.wrong("I15", "the job", f"did not come to its end: {stuck}")
+        return ledger.check()
+    newest = evidence.root.newest()
+    for name in sorted(evidence.drained):
+        reached = {} if newest is None else newest.sources[name].resume_at
+        for partition, span in evidence.topology.sources[name].source.spans().items():
+            ledger.count("partitions read to their end")
+            at = reached.get(partition, span.earliest)
+            if at < span.latest:
+                subject = f"source {name}, partition {partition}"
+                ledger.wrong("I1", subject, f"was read up to {at}, and ends at {span.latest}")
     return ledger.check()
 
 
 def _drivers(conducted: Conducted) -> Check:
     """Killed, deposed, out of a store or a Spark: all of that may happen to a driver. Calling
-    something damaged that is not, or breaking one's own promise, may not."""
-    ledger = Ledger("drivers", "No driver cried damage without one, or broke a rule of its own.")
-    for ended in conducted.happenings:
-        if isinstance(ended, Ended):
+    something damaged that is not, breaking one's own promise, or not noticing that one is deposed
+    may not."""
+    ledger = Ledger("drivers", "No driver cried damage, broke a rule of its own, or was two.")
+    alive: set[int] = set()
+    deposed: set[int] = set()
+    for each in conducted.happenings:
+        if isinstance(each, Led):
+            deposed |= alive - {each.driver}
+            alive.add(each.driver)
+        elif isinstance(each, Ended):
+            alive.discard(each.driver)
             ledger.count("drivers")
-            if ended.code > 0 and any(sign in ended.said for sign in _DAMAGE):
-                ledger.wrong("I18", f"driver {ended.driver}", f"ended: {ended.said}")
+            _ending(ledger, each, each.driver in deposed)
     return ledger.check()
+
+
+def _ending(ledger: Ledger, ended: Ended, was_deposed: bool) -> None:
+    subject = f"driver {ended.driver}"
+    if ended.code == 0 and was_deposed:
+        ledger.wrong("I6", subject, "was deposed, and ended as if it had led to the end")
+    elif ended.code > 0 and ended.said.startswith(_DAMAGE):
+        ledger.wrong("I18", subject, f"ended: {ended.said}")
+    elif ended.code > 0 and not ended.said.startswith(_KNOWN):
+        ledger.unknown(subject, f"ended: {ended.said or 'without a word'}")
 
 
 def _done(name: str, work: Callable[[], Check]) -> Check:
@@ -146,16 +180,15 @@ def _explain(
     function: Ledger,
 ) -> None:
     """Whose fault it is: a second replay that differs from the first acquits the faults."""
+    for suspect in suspects(evidence.topology):
+        function.note(str(suspect))
     again = evidence.replay(2)
     if isinstance(again, str):
         ledger.unknown("a second replay", again)
     elif unlike := _differences(evidence, again, calm, Ledger("", "")):
-        places = [str(each) for each in suspects(evidence.topology)]
         why = "two runs without a fault differ as well: the function is not deterministic"
         for each in unlike:
             function.wrong("function", each.subject, f"{each.found}; {why}", each.epoch)
-        for place in places:
-            function.note(place)
         ledger.unknown("what faults have done", "the function gives other results each time")
         return
     for each in found:

@@ -12,7 +12,8 @@ _FILE = "clock"
 
 
 def jump(folder: Path, seconds: float) -> None:
-    """Set the clocks of all who share this folder to so many seconds off the machine's."""
+    """Set the wall clocks of all drivers who share this folder to so many seconds off. Tasks ask
+    no wall clock: they are told the time of their epoch."""
     part = folder / f"{_FILE}.part"
     part.write_text(repr(seconds))
     part.rename(folder / _FILE)

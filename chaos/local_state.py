@@ -6,12 +6,14 @@ very opening, and nothing is said against it.
 """
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 from penstock.chaos.findings import Check, Ledger
 from penstock.chaos.state_at import SETTINGS, all_entries
-from penstock.checkpoint.restore import Identity, Restorer
+from penstock.checkpoint.restore import Identity, Restorer, Way
 from penstock.checkpoint.root import Root
+from penstock.errors import Corrupt
 from penstock.state.database import PartitionDatabase
 from penstock.state.host import HostFolder
 
@@ -29,26 +31,39 @@ def check_local_state(root: Root, job_folder: Path, scratch: Path) -> Check:
     fresh = HostFolder(scratch, root.chance)
     for (operator, partition), lineage in sorted(root.lineages().items()):
         who = Identity(newest.job, operator, partition, newest.generation)
-        local = restorer.open(who, lineage, kept.partition(job_folder.name, operator, partition))
-        try:
-            other = restorer.open(who, lineage, fresh.partition("fresh", operator, partition))
-            try:
-                ledger.count("partitions")
-                ledger.count(f"opened by: {local.restore.way}")
-                _compare(ledger, f"operator {operator}, partition {partition}",
-                         (local.database, other.database), newest.epoch)  # fmt: skip
-            finally:
-                other.close()
-        finally:
-            local.close()
+        with closing(
+            restorer.open(who, lineage, kept.partition(job_folder.name, operator, partition))
+        ) as local:
+            ledger.count(f"opened by: {local.restore.way}")
+            if local.restore.way is not Way.LOCAL_DATABASE:
+                continue
+            place = fresh.partition("fresh", operator, partition)
+            with closing(restorer.open(who, lineage, place)) as other:
+                subject = f"operator {operator}, partition {partition}"
+                _compare(ledger, subject, (local.database, other.database), newest.epoch)
     shutil.rmtree(scratch, ignore_errors=True)
+    if any(lineage.version for lineage in root.lineages().values()):
+        _check_looked(ledger)
     return ledger.check()
+
+
+def _check_looked(ledger: Ledger) -> None:
+    if not ledger.counted("partitions"):
+        ledger.unknown("local state", "no database of the job was left on this host's disk")
 
 
 def _compare(
     ledger: Ledger, subject: str, databases: tuple[PartitionDatabase, PartitionDatabase], epoch: int
 ) -> None:
-    mine, its = (all_entries(each) for each in databases)
+    ledger.count("partitions")
+    try:
+        mine = all_entries(databases[0])
+    except Corrupt as damage:
+        if damage.subject != databases[0].name:
+            raise
+        ledger.count("found damaged when read")  # as a task finds it, which then restores it
+        return
+    its = all_entries(databases[1])
     ledger.count("entries", len(mine))
     unlike = sum(mine.get(key) != its.get(key) for key in mine.keys() | its.keys())
     if unlike:

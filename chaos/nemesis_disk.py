@@ -81,18 +81,30 @@ def _fill(scene: Scene, chance: random.Random) -> str:
         scene.clock,
         lambda: [*scene.cast.leader().workers(), *scene.cast.leader().daemons()],
     )
-    limited = 0
-    for process in pythons:
-        with suppress(psutil.Error, OSError):
-            process.rlimit(psutil.RLIMIT_FSIZE, (FULL_BYTES, psutil.RLIM_INFINITY))
-            limited += 1
+    limited = sum(_limit(process, FULL_BYTES) for process in pythons)
     if not limited:
         raise NothingThere("there was no worker")
-    scene.clock.sleep(FULL_S)
-    for process in [*pythons, *scene.cast.leader().workers()]:
-        with suppress(psutil.Error, OSError):
-            process.rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
+    try:
+        scene.clock.sleep(FULL_S)
+    finally:
+        _make_room(scene)
     return f"the disk full for {limited} processes, for {FULL_S} s"
+
+
+def _make_room(scene: Scene) -> None:
+    """Those who start workers first: a worker has the limits of whoever has started it."""
+    driver = scene.cast.leader()
+    for process in driver.daemons():
+        _limit(process, psutil.RLIM_INFINITY)
+    for process in driver.workers():
+        _limit(process, psutil.RLIM_INFINITY)
+
+
+def _limit(process: psutil.Process, size_bytes: int) -> bool:
+    with suppress(psutil.Error, OSError):
+        process.rlimit(psutil.RLIMIT_FSIZE, (size_bytes, psutil.RLIM_INFINITY))
+        return True
+    return False
 
 
 DISK_NEMESES = (

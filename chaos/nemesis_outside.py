@@ -57,7 +57,8 @@ def _line(name: str) -> Strike:
     def strike(scene: Scene, chance: random.Random) -> str:
         if scene.lines is None or not scene.lines.ports:
             raise NothingThere("no sink is a server that a proxy can stand before")
-        sink = chance.choice(sorted(scene.lines.ports))
+        chosen = scene.committing if name == "line.commit" else scene.lines.ports.keys()
+        sink = chance.choice(sorted(chosen))
         fault = _CUTS[name](scene.lines, sink)
         fault.wait(PATIENCE_S)
         if name != "line.away":

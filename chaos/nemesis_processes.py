@@ -20,7 +20,8 @@ __all__ = ["PROCESS_NEMESES"]
 
 Choice = Callable[[DriverProcess], list[psutil.Process]]
 
-PAUSE_S = (0.3, 1.5)
+PAUSE_S = (0.3, 4.5)
+"""Shorter than a lease, and longer."""
 TAKEOVER_S = 60.0
 TRAP_S = 60.0
 DRIVER_COST_S, EXECUTOR_COST_S = 14.0, 6.0
@@ -121,7 +122,10 @@ def _depose(scene: Scene, chance: random.Random) -> str:
 def _trapped(points: tuple[Point, ...], what: str) -> Strike:
     def strike(scene: Scene, chance: random.Random) -> str:
         moment = chance.choice(("before", "after"))
-        trap = Trap(point=chance.choice(points), moment=moment, nth=chance.randint(1, 2))  # type: ignore[arg-type]
+        reached = [point for point in points if point in scene.points]
+        if not reached:
+            raise NothingThere(f"{what} of this job comes to none of these points")
+        trap = Trap(point=chance.choice(reached), moment=moment, nth=chance.randint(1, 2))  # type: ignore[arg-type]
         laid = lay(scene.folder, trap, scene.chance)
         sprung = patiently(scene.clock, lambda: laid.is_sprung, TRAP_S)
         laid.take_away()
@@ -148,6 +152,7 @@ PROCESS_NEMESES = (
     Nemesis("driver.point", Family.DRIVER, _trapped(DRIVER_POINTS, "the driver"), DRIVER_COST_S),
     Nemesis("pause.executor", Family.PAUSE, _pause(DriverProcess.executors, "executor"), 2.0),
     Nemesis("pause.worker", Family.PAUSE, _pause(DriverProcess.workers, "worker"), 2.0),
+    Nemesis("pause.daemon", Family.PAUSE, _pause(DriverProcess.daemons, "worker daemon"), 3.0),
     Nemesis("pause.driver", Family.PAUSE, _pause(_own_process, "driver"), 2.0),
     Nemesis("pause.jvm", Family.PAUSE, _pause(DriverProcess.jvm, "driver's JVM"), 2.0),
     Nemesis("pause.takeover", Family.PAUSE, _depose, 2 * DRIVER_COST_S),

@@ -18,12 +18,13 @@ import psutil
 
 from penstock.chaos.brief import Brief, write_brief
 from penstock.chaos.history import Ended, Happening, Started
-from penstock.clock import Clock
 
 __all__ = ["DriverProcess", "end_tree"]
 
 _SAID_BYTES_MAX = 2_000
-_TELLING = ("penstock: ", "Error", "Exception")
+_OWN = "penstock: "
+"""What the driver itself says at last begins so; what Spark says does not."""
+_TELLING = ("Error", "Exception")
 
 
 class DriverProcess:
@@ -91,8 +92,9 @@ class DriverProcess:
         with suppress(OSError):
             body = self._complaints.read_bytes()[-_SAID_BYTES_MAX:]
             lines = [line for line in body.decode(errors="replace").splitlines() if line.strip()]
+            own = [line for line in lines if line.startswith(_OWN)]
             told = [line for line in lines if any(sign in line for sign in _TELLING)]
-            return (told or lines or [""])[-1].removeprefix("penstock: ").strip()
+            return (own or told or lines or [""])[-1].removeprefix(_OWN).strip()
         return ""
 
     def jvm(self) -> list[psutil.Process]:
@@ -111,7 +113,11 @@ class DriverProcess:
         """The processes that tasks run in."""
         return [p for p in self._pythons() if not _is_daemon(p)]
 
-    def end_all(self, clock: Clock) -> None:
+    def look_around(self) -> None:
+        """Remember whatever it has started: some of it may outlive it."""
+        self._below("")
+
+    def end_all(self) -> None:
         """End whatever there still is of it, at once."""
         self._below("")
         with suppress(ProcessLookupError):

@@ -1,7 +1,8 @@
 """Readers of a job's tables while it suffers: their view never goes back (I12).
 
-A table grows by whole epochs. So a reader that looks again sees the same rows of the epochs it has
-seen, and perhaps more epochs; it never sees an epoch go, change, or come in between.
+A table grows by whole epochs. So a reader that looks again sees as many rows of the epochs it has
+seen, and perhaps more epochs; it never sees an epoch go, grow, shrink, or come in between. What is
+in the rows is the audit's affair.
 """
 
 import threading
@@ -34,6 +35,7 @@ class ReadersAlong:
     _seen: dict[str, dict[int, int]] = field(default_factory=dict)
     """Per table, the rows of each epoch that were seen."""
     _head: int = 0
+    _has_tables: bool = False
     _stopped: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -48,6 +50,8 @@ class ReadersAlong:
         if self._thread is not None:
             self._thread.join()
         self._look()
+        if self._head and self._has_tables and not self.ledger.counted("looks at tables"):
+            self.ledger.unknown("the tables", "nobody could read them")
         return self.ledger.check()
 
     def _run(self) -> None:
@@ -59,12 +63,16 @@ class ReadersAlong:
             root = Root.open(self.root)
             head = root.head().epoch
             for name in table_names(root):
+                self._has_tables = True
                 self.saw(name, read_table(root, name))
         except Unavailable:
             return  # nobody is promised that a store always answers
         except PenstockError as error:
             if self._head:  # before the first commit there is no root
                 self.ledger.wrong("I12", "a reader", f"was told: {error}", self._head)
+            return
+        except Exception as error:  # noqa: BLE001 - a reader that died has seen nothing
+            self.ledger.unknown("a reader", f"{type(error).__name__}: {error}")
             return
         if head < self._head:
             self.ledger.wrong("I12", "HEAD", f"went back from epoch {self._head} to {head}", head)

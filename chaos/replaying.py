@@ -20,7 +20,7 @@ from penstock.runtime.watermarks import operator_watermark
 from penstock.sinks.protocol import AppliedSink, Sink
 from penstock.sinks.table import Table
 
-__all__ = ["FollowingLoop", "FollowingPlanner", "as_table", "recorded"]
+__all__ = ["FollowingLoop", "FollowingPlanner", "QuietLoop", "as_table", "recorded"]
 
 
 def recorded(root: Root) -> dict[int, Manifest]:
@@ -79,7 +79,16 @@ def _starts(told: Manifest, source: str) -> dict[str, int]:
     }
 
 
-class FollowingLoop(EpochLoop):
+class QuietLoop(EpochLoop):
+    """Tells nobody how far a source was read: whoever follows a job follows the real one."""
+
+    __slots__ = ()
+
+    def _tell_sources(self, manifest: Manifest) -> None:
+        pass
+
+
+class FollowingLoop(QuietLoop):
     """Runs every epoch that is written down, also those in which nothing happened."""
 
     __slots__ = ()

@@ -14,6 +14,7 @@ from penstock.chaos.processes import DriverProcess
 from penstock.chaos.sink_faults import SinkOrders
 from penstock.chaos.store_faults import StoreFaults
 from penstock.clock import Chance, Clock
+from penstock.points import Point
 
 __all__ = ["Cast", "NothingThere", "Scene", "patiently"]
 
@@ -62,6 +63,10 @@ class Scene:
     """None: no sink is outside the root."""
     lines: Lines | None = None
     """None: no sink is a server."""
+    committing: frozenset[str] = frozenset()
+    """Of those sinks, the ones that say COMMIT."""
+    points: frozenset[Point] = frozenset(Point)
+    """Where a process of this job can be made to die."""
 
 
 def patiently(clock: Clock, look: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:

@@ -19,8 +19,10 @@ from penstock.checkpoint.open_store import without_secrets
 from penstock.clock import Clock
 from penstock.errors import Invalid, Unavailable
 
-__all__ = ["Stage", "staged_at"]
+__all__ = ["OWN_S3", "Stage", "staged_at"]
 
+OWN_S3 = "s3"
+"""The root of a run that brings its own store."""
 BUCKET = "penstock"
 READY_S_MAX = 60.0
 POLL_S = 0.05
@@ -50,7 +52,7 @@ def staged_at(root: str, folder: Path, clock: Clock) -> Iterator[Stage]:
     """A stage. `root` is 's3' for one of our own, 'folder' for one below `folder`, or a URL."""
     if root == "folder":
         yield Stage(str(folder / "root"))
-    elif root == "s3":
+    elif root == OWN_S3:
         with _moto(folder, clock) as url, _looking_past(url), faulty_store(url, clock) as proxied:
             _make_bucket(url)
             environment = {**_KEYS, "AWS_ENDPOINT_URL": proxied[0]}

@@ -1,12 +1,13 @@
 """The state of a job after an epoch, entry by entry as it is stored: values, timers, ages."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.perform import perform
-from penstock.checkpoint.recovery import PartitionName, recover
+from penstock.checkpoint.recovery import PartitionName, recover, whole_changelog
 from penstock.checkpoint.restore import Identity, Restorer
 from penstock.checkpoint.root import Root
 from penstock.errors import PenstockError
@@ -30,7 +31,13 @@ def state_at(
     lineages = perform(recover(Chain(), manifest), root.handlers)
     for (operator, partition), lineage in sorted(lineages.items()):
         who = Identity(manifest.job, operator, partition, manifest.generation)
-        opened = restorer.open(who, lineage, folders.partition(manifest.job, operator, partition))
+        whole = whole_changelog(Chain(), manifest, (operator, partition))
+        opened = restorer.open(
+            who,
+            lineage,
+            folders.partition(manifest.job, operator, partition),
+            partial(perform, whole, root.handlers),
+        )
         try:
             found = all_entries(opened.database)
         finally:

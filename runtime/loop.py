@@ -254,10 +254,13 @@ class EpochLoop:
         manifest = self.session.commit(draft)
         commit_s = self.clock.monotonic() - started_s
         self.listener.committed(done.with_commit(commit_s, self._lag(manifest)))
-        tell_sources(self.planner.topology, manifest)
+        self._tell_sources(manifest)
         self._applier.roll_forward(stopped)
         if manifest.epoch % self.settings.collect_every == 0:
             self._collect(manifest)
+
+    def _tell_sources(self, manifest: Manifest) -> None:
+        tell_sources(self.planner.topology, manifest)
 
     def _lag(self, manifest: Manifest) -> Mapping[str, Mapping[str, int]]:
         now_s = self.clock.monotonic()

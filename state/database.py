@@ -162,6 +162,6 @@ def _explained(folder: Path, error: Exception) -> PenstockError:
         return Invalid(name, "cannot be opened", f"give this user access to {folder.parent}")
     if isinstance(error, FileExistsError | NotADirectoryError):
         return Invalid(name, "has a file in its place", f"look at {folder}, or use another folder")
-    if "No space left" in said:
+    if "No space left" in said or "File too large" in said:
         return Unavailable(name, "ran out of disk", f"free space in {folder.parent}")
     return Corrupt(name, f"cannot be used ({said[:200]})", "it is discarded and restored")

@@ -4,7 +4,10 @@ import builtins
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -136,6 +139,9 @@ def test_a_store_that_is_away_is_said_at_once(job: Path, monkeypatch: pytest.Mon
         (["--root", "gs://bucket"], "root gs://bucket is no place for a chaos run"),
         (["--input", "orders=somewhere", "--root", "folder"], "orders"),
         (["--faults", "", "--root", "folder"], "is asked for no fault"),
+        (["--faults", "store", "--root", "folder"], "asks for no fault that can happen to it"),
+        (["--faults", "sink", "--root", "folder"], "the job has no sink outside its root"),
+        (["--rate", "10", "--root", "folder"], "--rate is given without --records"),
     ],
 )
 def test_what_cannot_be_done_is_named(job: Path, words: list[str], says: str) -> None:
@@ -162,11 +168,28 @@ def test_the_command_repeats_what_was_asked(job: Path) -> None:
 
 def test_made_up_events_have_the_jobs_keys(job: Path) -> None:
     """Keys that never come again would test no state."""
-    found = generated_for(load_job(str(job)), 900, 5, None, ())
+    asked = Asked(file=str(job), seed=5, records=900)
+    found = generated_for(load_job(str(job)), asked, 0, ())
 
     assert list(found) == ["clicks"]
     assert (found["clicks"].key, found["clicks"].records, found["clicks"].seed) == ("user", 900, 5)
-    assert generated_for(load_job(str(job)), 900, 5, None, {"clicks"}) == {}
+    assert generated_for(load_job(str(job)), asked, 0, {"clicks"}) == {}
+
+
+@pytest.mark.parametrize("answer", [False, np.False_, pa.scalar(False), "no", 0, []], ids=repr)
+def test_whatever_is_false_is_an_objection(answer: object) -> None:
+    """The most natural comparison over Arrow gives no False of Python's."""
+    nothing: Any = None
+
+    assert check_invariants([lambda found: answer], nothing).verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize("answer", [None, True, np.True_, pa.scalar(True), "", 3], ids=repr)
+def test_whatever_is_true_is_none(answer: object) -> None:
+    """An invariant that asserts answers nothing."""
+    nothing: Any = None
+
+    assert check_invariants([lambda found: answer], nothing).verdict is Verdict.VALID
 
 
 def test_invariants_of_ones_own_are_asked(job: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import penstock as ps
 from penstock.chaos.comparing import Comparison
 from penstock.chaos.replaying import recorded
-from penstock.errors import Invalid, Unavailable
+from penstock.errors import Invalid, PenstockError, Unavailable
 from penstock.runtime import planning, session
 from penstock.runtime.checking import Outcome
 from penstock.runtime.loop import Runner
@@ -111,7 +111,7 @@ def by_replay() -> str | None:
         try:
             run = troubled(folder / "run")
             calm = replayed(run.job, run.root, folder / "calm")
-        except Exception as failure:  # noqa: BLE001 - falling over is being caught
+        except PenstockError as failure:  # noticing it is being caught
             return f"the run fell over: {failure!r}"
         comparison = Comparison(run.root, calm, folder / "scratch")
         unlike = comparison.differences(recorded(run.root), recorded(calm))

@@ -7,6 +7,7 @@ file. A run that is not valid leaves its page beside the file, and the command t
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock.chaos.chaos_report import chaos_page
 from penstock.chaos.findings import Verdict
 from penstock.chaos.history import commits
 from penstock.clock import SystemClock
+from penstock.errors import PenstockError
 from tests.support.ordeal import ordeal
 
 FIRST_SEED = 1_000
@@ -22,8 +24,11 @@ RECORDS, EPOCHS, COUNT = 60_000, 80, 48
 
 def next_seed(path: Path) -> int:
     """The seed after the last that was run."""
-    seeds = [json.loads(line)["seed"] for line in _lines(path)]
-    return max(seeds, default=FIRST_SEED - 1) + 1
+    seeds = [FIRST_SEED - 1]
+    for line in _lines(path):
+        with suppress(ValueError, KeyError):  # a line that was being written when it was stopped
+            seeds.append(json.loads(line)["seed"])
+    return max(seeds) + 1
 
 
 def _lines(path: Path) -> list[str]:
@@ -32,7 +37,11 @@ def _lines(path: Path) -> list[str]:
 
 def one(seed: int, path: Path) -> Verdict:
     """Run one seed and write down what came of it."""
-    run = ordeal(seed=seed, records=RECORDS, epochs=EPOCHS, count=COUNT).run
+    try:
+        run = ordeal(seed=seed, records=RECORDS, epochs=EPOCHS, count=COUNT).run
+    except PenstockError as error:
+        _write(path, {"seed": seed, "verdict": Verdict.UNKNOWN, "wrong": [str(error)]})
+        return Verdict.UNKNOWN
     line: dict[str, Any] = {
         "seed": seed,
         "verdict": run.verdict,
@@ -42,12 +51,21 @@ def one(seed: int, path: Path) -> Verdict:
         "wrong": [str(v) for check in run.checks for v in check.violations[:3]],
         "command": run.command,
     }
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    print(json.dumps(line), flush=True)
+    _write(path, line)
     if run.verdict is not Verdict.VALID:
         (path.parent / f"soak-{seed}.html").write_text(chaos_page(run))
     return run.verdict
+
+
+def _write(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write("\n" * (path.stat().st_size > 0 and not _ends_whole(path)) + json.dumps(line))
+        file.write("\n")
+    print(json.dumps(line), flush=True)
+
+
+def _ends_whole(path: Path) -> bool:
+    return path.read_bytes()[-1:] == b"\n"
 
 
 def main() -> int:

@@ -27,4 +27,8 @@ def test_the_whole_of_it() -> None:
     assert len(struck) >= 60
     assert {each.family for each in struck} == set(Family)
     assert min(result.run.faults.values()) >= 1
-    assert len(commits(result.run.happenings)) >= 100
+    epochs = commits(result.run.happenings)
+    assert len(epochs) >= 100
+    assert sum(each.rows_in for each in epochs) >= 100_000
+    [readers] = (check for check in result.run.checks if check.name == "readers")
+    assert readers.counted["looks at tables"] > 10
