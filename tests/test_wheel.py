@@ -42,7 +42,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run([sys.executable, "-m", "venv", "clean"], folder)
     pip = [str(folder / "clean" / "bin" / "pip"), "install", "--disable-pip-version-check"]
     # Every module is imported, also those of extras.
-    whole = f"{wheel}[delta,kafka-schemas,postgres,redis]"
+    whole = f"{wheel}[chaos,delta,kafka-schemas,postgres,redis]"
     run([*pip, "--quiet", "-c", str(ROOT / "constraints.txt"), whole], folder)
     return folder / "clean"
 
