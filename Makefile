@@ -110,7 +110,7 @@ storm-kafka: $(READY) java  ## From topic to topic: twenty kills, three brokers 
 bench-audit: $(READY)  ## An audit of ten million rows: how fast, in how much memory
 	$(BIN)/python -m benchmarks.audit
 
-bench-recovery: $(READY) java  ## How long a job needs after each kind of fault; about 8 minutes
+bench-recovery: $(READY) java  ## How long a job needs after each kind of fault; about 6 minutes
 	$(BIN)/python -m benchmarks.recovery
 
 chaos: $(READY) java  ## A job with five sinks under every fault there is, judged; about 12 minutes

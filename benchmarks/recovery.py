@@ -20,7 +20,7 @@ from benchmarks.results import markdown, write_section
 from penstock.chaos.history import ChaosRun, Committed, Ended, Family, Led, Started, recoveries
 from tests.support.ordeal import ordeal
 
-SEED, RECORDS, EPOCHS, COUNT = 5, 60_000, 118, 28
+SEED, RECORDS, EPOCHS, COUNT = 5, 32_000, 64, 14
 FAMILIES = frozenset({Family.EXECUTOR, Family.WORKER, Family.DRIVER, Family.PAUSE})
 console = Console(highlight=False)
 
