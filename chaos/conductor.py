@@ -104,11 +104,6 @@ class Conductor:
         """Whether it has come to lead."""
         return driver.number in self._led
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the job has ended, one way or the other."""
-        return self._done.is_set()
-
     def tell(self, happening: Happening) -> None:
         """Write something down, now."""
         with self._lock:

@@ -185,7 +185,6 @@ class Play:
             chance=self.chance,
             folder=self.folder / "laid",
             state_folder=self.folder / "state",
-            lease_s=self.asked.lease_s,
             store=self.stage.store,
             sinks=SinkOrders(self.folder / "laid") if has_sinks else None,
             lines=lines if lines.ports else None,

@@ -56,7 +56,6 @@ class Scene:
     folder: Path
     """Where traps are laid and clocks are set."""
     state_folder: Path
-    lease_s: float
     store: StoreFaults | None = None
     """None: the store cannot be reached but by its own ways."""
     sinks: SinkOrders | None = None
