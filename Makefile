@@ -70,6 +70,7 @@ storm: $(READY)  ## Eight processes fight for one root, for 30 seconds on each k
 
 storm-log: $(READY)  ## Eight producers, five million rows, kills and zombies
 	PENSTOCK_LOG_ROWS=5000000 $(BIN)/pytest -q tests/stories/test_eight_producers.py
+	PENSTOCK_LOG_MACHINE_EXAMPLES=1000 $(BIN)/pytest -q tests/sources/test_log_machine.py
 
 bench: $(READY) java  ## The runtime against Spark's own streaming, with a plot; about 35 minutes
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -99,6 +100,7 @@ kafka: $(READY) java  ## A Kafka broker to play with, until Ctrl-C; it says wher
 
 storm-sinks: $(READY) java  ## One job, six kinds of sink, twenty kills, every server away once; 6 minutes
 	PENSTOCK_KILLS=20 $(BIN)/pytest -q tests/spark/test_six_sinks.py
+	PENSTOCK_KILLS=25 $(BIN)/pytest -q tests/sinks/test_delta_kills.py
 
 storm-spark: $(READY) java  ## Ten drivers and five executors killed, and the machines of state with 2,000 runs each
 	PENSTOCK_DRIVER_KILLS=10 PENSTOCK_EXECUTOR_KILLS=5 $(BIN)/pytest -q tests/spark/test_same_results.py
@@ -110,7 +112,7 @@ storm-kafka: $(READY) java  ## From topic to topic: twenty kills, three brokers 
 bench-audit: $(READY)  ## An audit of ten million rows: how fast, in how much memory
 	$(BIN)/python -m benchmarks.audit
 
-bench-recovery: $(READY) java  ## How long a job needs after each kind of fault; about 6 minutes
+bench-recovery: $(READY) java  ## How long a job needs after each kind of fault; about half an hour
 	$(BIN)/python -m benchmarks.recovery
 
 chaos: $(READY) java  ## A job with five sinks under every fault there is, judged; about 12 minutes

@@ -15,6 +15,9 @@ from penstock.sources.rate import Rate
 
 __all__ = ["Brief", "Generated", "Recorded", "made_of", "read_brief", "write_brief"]
 
+NUMBERS_BELOW = 1_000
+"""Made-up numbers stay small: a job that adds them up is not to be broken by that."""
+
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
     """Events made up from the columns of the source whose place they take."""
@@ -91,6 +94,7 @@ def made_of(asked: Generated, source: Source) -> Source:
         key=asked.key,
         keys=asked.keys,
         event_time=asked.event_time,
+        numbers_below=NUMBERS_BELOW,
         out_of_order=0.05,
         disorder=2.0,
     )

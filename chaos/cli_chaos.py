@@ -45,10 +45,14 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command, by name
         float | None, typer.Option(min=10, help="Seconds, instead of a number of epochs.")
     ] = None,
     records: Annotated[
-        int | None, typer.Option(min=1, help="Make so many events up from the sources' columns.")
+        int | None,
+        typer.Option(
+            min=1, help="Make so many events up from the sources' columns, of small numbers."
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=1, help="With --records: how many come in a second.")
+        float | None,
+        typer.Option(min=1, help="Made-up events in a second; with --records or --duration."),
     ] = None,
     input_: Annotated[
         list[str] | None,

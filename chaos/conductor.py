@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.chaos.history import Committed, Ended, Happening, Led, Missed, Noted, Struck
+from penstock.chaos.history import Committed, Ended, Happening, Led, Missed, Noted, Retried, Struck
 from penstock.chaos.processes import DriverProcess
 from penstock.chaos.scene import NothingThere, Scene
 from penstock.chaos.schedule import Due
@@ -63,6 +63,8 @@ class Conductor:
         self._moved_s = self._began_s
         self._stuck: str | None = None
         self._done = threading.Event()
+        self._stop_after_s: float | None = None
+        self._retried: list[str] = []
 
     def conduct(
         self, scene: "Callable[[Conductor], Scene]", dues: Sequence[Due], stop_after_s: float | None
@@ -70,11 +72,12 @@ class Conductor:
         """Start the job, let it suffer, let it end by itself or after so many seconds."""
         faults: Counter[str] = Counter({due.nemesis.name: 0 for due in dues})
         setting = scene(self)
+        self._stop_after_s = stop_after_s
         try:
             self._next()
             supervisor = threading.Thread(target=self._supervise, daemon=True)
             supervisor.start()
-            self._suffer(setting, dues, faults, stop_after_s)
+            self._suffer(setting, dues, faults)
             if stop_after_s is not None:
                 self._wait_until(stop_after_s)
                 self._stop()
@@ -117,30 +120,39 @@ class Conductor:
                 self._led.add(told.driver)
                 self._epoch = max(self._epoch, told.epoch)
                 self._moved_s = self._clock.monotonic()
+            elif isinstance(told, Retried):
+                self._retried.append(told.why)
             elif isinstance(told, Ended) and told.code != 0:
                 self._fruitless += 1
         with suppress(Exception):  # who only looks must not disturb
             self._watch(told)
 
-    def _is_late(self, stop_after_s: float | None) -> bool:
-        lasted_s = self._clock.monotonic() - self._began_s
-        return stop_after_s is not None and lasted_s > stop_after_s
+    def dismiss(self, driver: DriverProcess) -> None:
+        """End a driver that did not come to lead in time: the one before it counts again."""
+        with self._lock:
+            self._current = [each for each in self._drivers if each is not driver][-1]
+        driver.end_all()
 
-    def _suffer(
-        self,
-        scene: Scene,
-        dues: Iterable[Due],
-        faults: Counter[str],
-        stop_after_s: float | None,
-    ) -> None:
+    def retried(self) -> Sequence[str]:
+        """Why epochs were tried again, so far."""
+        return tuple(self._retried)
+
+    def is_over(self) -> bool:
+        """Whether the job is done, or its time is up."""
+        lasted_s = self._clock.monotonic() - self._began_s
+        return self._done.is_set() or (
+            self._stop_after_s is not None and lasted_s > self._stop_after_s
+        )
+
+    def _suffer(self, scene: Scene, dues: Iterable[Due], faults: Counter[str]) -> None:
         for due in dues:
             self._wait_until(due.at_s)
-            while self._epoch < due.epoch and not self._done.wait(POLL_S):
-                pass
+            while self._epoch < due.epoch and not self.is_over():
+                self._done.wait(POLL_S)
             name, family = due.nemesis.name, due.nemesis.family
-            is_over = self._done.wait(due.delay_s)
-            if is_over or self._is_late(stop_after_s):
-                why = "the job was done" if is_over else "the time was up"
+            self._done.wait(due.delay_s)
+            if self.is_over():
+                why = "the job was done" if self._done.is_set() else "the time was up"
                 self.tell(Missed(at_s=0.0, fault=name, family=family, why=why))
                 continue
             try:
@@ -158,13 +170,14 @@ class Conductor:
             pass
 
     def _stop(self) -> None:
-        """Ask the job to end, and whoever takes its place if it dies before it has."""
+        """Ask the job to end: who leads, who has led and may do so still, and whoever takes its
+        place."""
         asked: set[int] = set()
         while not self._done.wait(POLL_S):
-            driver = self.leader()
-            if self.has_led(driver) and driver.number not in asked:
-                asked.add(driver.number)
-                driver.signal(signal.SIGTERM)
+            for driver in list(self._drivers):
+                if self.has_led(driver) and driver.number not in asked:
+                    asked.add(driver.number)
+                    driver.signal(signal.SIGTERM)
 
     def _next(self, standby: bool = False) -> DriverProcess:
         with self._lock:

@@ -113,13 +113,16 @@ def every_single(workers: int) -> Verdict:
     return _run_all(run_script, scripts, workers)
 
 
-def every_zombie(workers: int) -> Verdict:
-    """Before each request of the job in company, a pause that outlasts everybody else."""
+def every_zombie(workers: int, *, sample: float = 1.0) -> Verdict:
+    """Before each request of the job in company, a pause that outlasts everybody else; also after
+    each answer that was lost, or after a fixed sample of them."""
+    chance = random.Random(SCHEDULE)
     numbers = range(_requests())
     paused: list[Faults] = [{number: Fault.ZOMBIE} for number in numbers]
     unheard: list[Faults] = [
         {number: Fault.ACK_LOST, number + soon: Fault.ZOMBIE}
         for number, soon in product(numbers, range(1, SOON + 1))
+        if sample >= 1 or chance.random() < sample
     ]
     return _run_all(run_script, [*paused, *unheard], workers)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from penstock.chaos.asked import Asked
+from penstock.chaos.asked import COMING_S, Asked
 from penstock.chaos.brief import Generated
 from penstock.errors import Invalid
 from penstock.runtime.job import Job
@@ -22,9 +22,9 @@ def generated_for(
     job: Job, asked: Asked, now_ms: int, without: Collection[str]
 ) -> dict[str, Generated]:
     """As many events as are asked for, over all sources that have none yet. Those that come at a
-    rate come from now on."""
-    assert asked.records is not None
-    records, seed, rate = asked.records, asked.seed, asked.rate
+    rate come from when a driver may have started."""
+    assert asked.made_up is not None
+    records, seed, rate = asked.made_up, asked.seed, asked.rate
     names = [name for name in job.described.inputs if name not in without]
     if not names:
         return {}
@@ -38,7 +38,7 @@ def generated_for(
             keys=KEYS,
             event_time=job.described.inputs[name].event_time,
             rows_per_s=None if rate is None else rate / len(names) / PARTITIONS,
-            start_ms=START_MS if rate is None else now_ms,
+            start_ms=START_MS if rate is None else now_ms + round(COMING_S * 1000),
         )
         for number, name in enumerate(names)
     }

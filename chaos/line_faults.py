@@ -47,6 +47,11 @@ class LineFault:
         self._settled.wait(timeout_s)
         return self.cuts > 0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has cut a line, or no longer will."""
+        return self._settled.is_set()
+
     def withdraw(self) -> None:
         """From now on it cuts nothing."""
         self._is_over = True

@@ -12,13 +12,13 @@ import psutil
 
 from penstock.chaos.history import Family
 from penstock.chaos.nemesis import Nemesis
-from penstock.chaos.scene import NothingThere, Scene, patiently
+from penstock.chaos.scene import NothingThere, Scene
 
 __all__ = ["DISK_NEMESES"]
 
-FULL_S = 1.5
 FULL_BYTES = 512
 """How long a file may still become while the disk is full: no delta fits."""
+_FULL_SIGNS = ("ran out of disk", "File too large")
 
 
 def _partitions(scene: Scene) -> list[Path]:
@@ -27,7 +27,7 @@ def _partitions(scene: Scene) -> list[Path]:
 
 
 def _chosen(scene: Scene, chance: random.Random, pattern: str, what: str) -> Path:
-    found = patiently(scene.clock, lambda: sorted(scene.state_folder.glob(pattern)))
+    found = scene.patiently(lambda: sorted(scene.state_folder.glob(pattern)))
     if not found:
         raise NothingThere(f"there was no {what} on the disk")
     return chance.choice(found)
@@ -60,7 +60,7 @@ def _corrupt(scene: Scene, chance: random.Random) -> str:
 
 
 def _swap(scene: Scene, chance: random.Random) -> str:
-    folders = patiently(scene.clock, lambda: f if len(f := _partitions(scene)) > 1 else [])
+    folders = scene.patiently(lambda: f if len(f := _partitions(scene)) > 1 else [])
     if not folders:
         raise NothingThere("there were no two partitions on the disk")
     one, other = chance.sample(folders, 2)
@@ -75,20 +75,29 @@ def _swap(scene: Scene, chance: random.Random) -> str:
 
 
 def _fill(scene: Scene, chance: random.Random) -> str:
-    """No file of any worker may grow: what the system says to a write is what a full disk says,
-    but for one word."""
-    pythons = patiently(
-        scene.clock,
-        lambda: [*scene.cast.leader().workers(), *scene.cast.leader().daemons()],
-    )
-    limited = sum(_limit(process, FULL_BYTES) for process in pythons)
-    if not limited:
-        raise NothingThere("there was no worker")
+    """No file of any worker may grow, also of those that come meanwhile, until an epoch has failed
+    of it: what the system says to a write is what a full disk says, but for one word."""
+    before = len(scene.cast.retried())
+    limited: set[int] = set()
+
+    def is_felt() -> bool:
+        driver = scene.cast.leader()
+        for process in (*driver.daemons(), *driver.workers()):
+            if process.pid not in limited and _limit(process, FULL_BYTES):
+                limited.add(process.pid)
+        return any(map(_is_full, scene.cast.retried()[before:]))
+
     try:
-        scene.clock.sleep(FULL_S)
+        if not scene.patiently(is_felt):
+            raise NothingThere("no epoch failed of a full disk")
     finally:
         _make_room(scene)
-    return f"the disk full for {limited} processes, for {FULL_S} s"
+    return f"the disk full for {len(limited)} processes, until an epoch failed of it"
+
+
+def _is_full(why: str) -> bool:
+    """Whether an epoch failed because nothing could be written."""
+    return any(sign in why for sign in _FULL_SIGNS)
 
 
 def _make_room(scene: Scene) -> None:

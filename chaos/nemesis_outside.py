@@ -7,7 +7,7 @@ from penstock.chaos.history import Family
 from penstock.chaos.jumping_clock import jump
 from penstock.chaos.line_faults import LineFault, Lines
 from penstock.chaos.nemesis import Nemesis, Strike
-from penstock.chaos.scene import PATIENCE_S, NothingThere, Scene, patiently
+from penstock.chaos.scene import NothingThere, Scene
 from penstock.chaos.sink_faults import SinkFault
 from penstock.chaos.store_fault_kinds import StoreFault
 
@@ -28,7 +28,7 @@ def _store(fault: StoreFault) -> Strike:
         if scene.store is None:
             raise NothingThere("the job's store cannot be reached by a proxy")
         armed = scene.store.arm(fault, times=chance.randint(1, 2))
-        armed.wait(PATIENCE_S)
+        scene.patiently(lambda: armed.wait(0.0))
         scene.store.disarm()
         if not armed.hits:
             raise NothingThere("no request came that it fits")
@@ -43,7 +43,7 @@ def _sink(fault: SinkFault) -> Strike:
         if scene.sinks is None:
             raise NothingThere("no sink is outside the root")
         ordered = scene.sinks.order(fault, None, times=chance.randint(1, 2))
-        patiently(scene.clock, ordered.taken)
+        scene.patiently(ordered.taken)
         ordered.withdraw()
         taken = ordered.taken()
         if not taken:
@@ -60,8 +60,8 @@ def _line(name: str) -> Strike:
         chosen = scene.committing if name == "line.commit" else scene.lines.ports.keys()
         sink = chance.choice(sorted(chosen))
         fault = _CUTS[name](scene.lines, sink)
-        fault.wait(PATIENCE_S)
-        if name != "line.away":
+        scene.patiently(lambda: fault.is_settled)
+        if name != "line.away" or not fault.cuts:
             fault.withdraw()
         if not fault.cuts:
             raise NothingThere(f"nothing went over the line to {sink}")

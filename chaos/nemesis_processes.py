@@ -12,7 +12,7 @@ import psutil
 from penstock.chaos.history import Family
 from penstock.chaos.nemesis import Nemesis, Strike
 from penstock.chaos.processes import DriverProcess, end_tree
-from penstock.chaos.scene import NothingThere, Scene, patiently
+from penstock.chaos.scene import PATIENCE_S, NothingThere, Scene
 from penstock.chaos.traps import Trap, lay
 from penstock.points import Point
 
@@ -22,8 +22,6 @@ Choice = Callable[[DriverProcess], list[psutil.Process]]
 
 PAUSE_S = (0.3, 4.5)
 """Shorter than a lease, and longer."""
-TAKEOVER_S = 60.0
-TRAP_S = 60.0
 DRIVER_COST_S, EXECUTOR_COST_S = 14.0, 6.0
 
 DRIVER_POINTS = (
@@ -41,7 +39,7 @@ def _victim(
     scene: Scene, chance: random.Random, choose: Choice, what: str
 ) -> tuple[psutil.Process, int]:
     """One of them, once there is one, and how many there were."""
-    found = patiently(scene.clock, lambda: choose(scene.cast.leader()))
+    found = scene.patiently(lambda: choose(scene.cast.leader()))
     if not found:
         raise NothingThere(f"there was no {what}")
     return chance.choice(found), len(found)
@@ -108,12 +106,13 @@ def _depose(scene: Scene, chance: random.Random) -> str:
     old.signal(signal.SIGSTOP)
     try:
         new = scene.cast.understudy()
-        took_over = patiently(scene.clock, partial(scene.cast.has_led, new), TAKEOVER_S)
+        took_over = scene.patiently(partial(scene.cast.has_led, new), to_the_end=True)
     finally:
         old.signal(signal.SIGCONT)
-    code = old.wait(TAKEOVER_S)
     if not took_over:
-        raise NothingThere(f"driver {new.number} did not come to lead in {TAKEOVER_S:.0f} s")
+        scene.cast.dismiss(new)
+        raise NothingThere(f"driver {new.number} did not come to lead in {PATIENCE_S:.0f} s")
+    code = old.wait(PATIENCE_S)
     ending = "is still there" if code is None else f"ended with {code}"
     told = f"driver {old.number} stopped, and driver {new.number} took over"
     return f"{told}; when it woke, driver {old.number} {ending}"
@@ -127,7 +126,7 @@ def _trapped(points: tuple[Point, ...], what: str) -> Strike:
             raise NothingThere(f"{what} of this job comes to none of these points")
         trap = Trap(point=chance.choice(reached), moment=moment, nth=chance.randint(1, 2))  # type: ignore[arg-type]
         laid = lay(scene.folder, trap, scene.chance)
-        sprung = patiently(scene.clock, lambda: laid.is_sprung, TRAP_S)
+        sprung = scene.patiently(lambda: laid.is_sprung)
         laid.take_away()
         if not sprung and not laid.is_sprung:
             raise NothingThere(f"no {what} came to {trap}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from penstock.chaos.asked import EPOCH_RECORDS_MAX, Asked
+from penstock.chaos.asked import EPOCH_RECORDS_MAX, OWN_S3, Asked
 from penstock.chaos.brief import Brief, Generated, Recorded
 from penstock.chaos.conductor import Conducted, Conductor
 from penstock.chaos.dressing import dressed
@@ -25,7 +25,7 @@ from penstock.chaos.rerouting import address_of
 from penstock.chaos.scene import Scene
 from penstock.chaos.schedule import Due, Length, schedule
 from penstock.chaos.sink_faults import SinkOrders
-from penstock.chaos.stage import OWN_S3, Stage
+from penstock.chaos.stage import Stage
 from penstock.checkpoint.open_store import without_secrets
 from penstock.checkpoint.root import Root
 from penstock.clock import Chance, Clock
@@ -66,7 +66,7 @@ class Play:
         inputs: dict[str, Generated | Recorded] = {
             name: Recorded(url=url) for name, url in asked.inputs.items()
         }
-        if asked.records is not None:
+        if asked.made_up is not None:
             inputs |= generated_for(job, asked, round(clock.wall() * 1000), set(inputs))
         topology = _described(dressed(job, sources=inputs_of(job, inputs)), stage.root)
         if asked.root == OWN_S3:
@@ -288,7 +288,7 @@ def _described(job: Job, root: str) -> Topology:
 
 def _measured(asked: Asked, topology: Topology) -> Asked:
     """With epochs of such a size that what is there lasts for all of them."""
-    if asked.epoch_records is not None or asked.records is not None or asked.seconds is not None:
+    if asked.epoch_records is not None or asked.made_up is not None or asked.seconds is not None:
         return asked
     spans = [s for node in topology.sources.values() for s in node.source.spans().values()]
     share = -(-sum(span.latest - span.earliest for span in spans) // asked.epochs)

@@ -4,7 +4,7 @@ A scene is looked at from outside the job. Asking it is always safe: what has ju
 not there any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -16,7 +16,7 @@ from penstock.chaos.store_faults import StoreFaults
 from penstock.clock import Chance, Clock
 from penstock.points import Point
 
-__all__ = ["Cast", "NothingThere", "Scene", "patiently"]
+__all__ = ["PATIENCE_S", "Cast", "NothingThere", "Scene"]
 
 POLL_S = 0.05
 PATIENCE_S = 60.0
@@ -45,6 +45,15 @@ class Cast(Protocol):
     def has_led(self, driver: DriverProcess) -> bool:
         """Whether that driver has come to lead."""
 
+    def dismiss(self, driver: DriverProcess) -> None:
+        """End a driver that did not come to lead in time: the one before it counts again."""
+
+    def retried(self) -> Sequence[str]:
+        """Why epochs were tried again, so far."""
+
+    def is_over(self) -> bool:
+        """Whether the job is done, or its time is up."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -67,12 +76,14 @@ class Scene:
     points: frozenset[Point] = frozenset(Point)
     """Where a process of this job can be made to die."""
 
-
-def patiently(clock: Clock, look: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
-    """What `look` finds, once it finds something; the last it found when patience is over."""
-    deadline_s = clock.monotonic() + timeout_s
-    found = look()
-    while not found and clock.monotonic() < deadline_s:
-        clock.sleep(POLL_S)
+    def patiently(self, look: Callable[[], T], *, to_the_end: bool = False) -> T:
+        """What `look` finds, once it finds something; the last it found when patience is over,
+        or the run is and nobody must see this `to_the_end`."""
+        deadline_s = self.clock.monotonic() + PATIENCE_S
         found = look()
-    return found
+        while not found and self.clock.monotonic() < deadline_s:
+            if self.cast.is_over() and not to_the_end:
+                break
+            self.clock.sleep(POLL_S)
+            found = look()
+        return found

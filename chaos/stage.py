@@ -14,15 +14,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.chaos.asked import OWN_S3
 from penstock.chaos.store_faults import StoreFaults, faulty_store
 from penstock.checkpoint.open_store import without_secrets
 from penstock.clock import Clock
 from penstock.errors import Invalid, Unavailable
 
-__all__ = ["OWN_S3", "Stage", "staged_at"]
+__all__ = ["Stage", "staged_at"]
 
-OWN_S3 = "s3"
-"""The root of a run that brings its own store."""
 BUCKET = "penstock"
 READY_S_MAX = 60.0
 POLL_S = 0.05

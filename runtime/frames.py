@@ -4,6 +4,7 @@ Only DataFrame operations are used that Spark Connect knows as well: `range`, `m
 `repartitionById`, `union`, `observe`, `select`; and settings of the session.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -34,6 +35,12 @@ __all__ = ["EpochRunner", "SparkFailed", "transformed_schema"]
 
 SETTING_BYTES_MAX = 64 << 10
 """The longest plan that is a setting: every task is sent all settings."""
+CAUSE_CHARS_MAX = 300
+
+_GONE = "ExecutorLostFailure"
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"(?:Caused by)?:? ?([A-Za-z_][\w.$]*(?:Error|Exception|Failure): .+)")
+"""An error as Java tells it: its name, and what it says."""
 
 
 class SparkFailed(Unavailable):
@@ -155,13 +162,29 @@ def _explained() -> Iterator[None]:
     except PenstockError:
         raise
     except Exception as error:
-        raise SparkFailed("Spark", _first_line(error), "the epoch is tried again") from error
+        raise SparkFailed("Spark", _cause(error), "the epoch is tried again") from error
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "Exception" in line or "lost" in line]
-    return f"failed ({(telling or lines or [type(error).__name__])[0][:300]})"
+def _cause(error: Exception) -> str:
+    """Of all that Spark says, the line that says why: an executor that is gone, what Python raised
+    in a task, or the last of the errors that Java passed on."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    gone = [line[line.index(_GONE) :] for line in lines if _GONE in line]
+    raised = [found[1] for found in map(_RAISED.match, map(str.strip, lines)) if found is not None]
+    found = gone[:1] or _python_errors(lines)[-1:] or raised[-1:] or lines or [type(error).__name__]
+    return f"failed ({found[0].strip()[:CAUSE_CHARS_MAX]})"
+
+
+def _python_errors(lines: list[str]) -> list[str]:
+    """What stands below each traceback: the first line that is not moved in."""
+    found, in_traceback = [], False
+    for line in lines:
+        if line.rstrip().endswith(_TRACEBACK):
+            in_traceback = True
+        elif in_traceback and not line[0].isspace():
+            found.append(line)
+            in_traceback = False
+    return found
 
 
 def _sorted(table: pa.Table) -> tuple[list[Report], list[Failure]]:

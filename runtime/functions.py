@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -92,19 +92,38 @@ class Wrapped:
         return any(spec.ttl is not None for spec in self.states)
 
 
+@overload
+def stateful(function: Callable[..., Any], /) -> Wrapped: ...
+
+
+@overload
 def stateful(
     *,
     emits: "str | pa.Schema | None" = None,
     sides: "Mapping[str, str | pa.Schema] | None" = None,
     each: bool = False,
     name: str | None = None,
-) -> Callable[[Callable[..., Any]], Wrapped]:
+) -> Callable[[Callable[..., Any]], Wrapped]: ...
+
+
+def stateful(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    emits: "str | pa.Schema | None" = None,
+    sides: "Mapping[str, str | pa.Schema] | None" = None,
+    each: bool = False,
+    name: str | None = None,
+) -> Wrapped | Callable[[Callable[..., Any]], Wrapped]:
     """Wrap a generator function, or a class with a generator method `process`.
 
     `emits` are the columns of the rows it yields, `sides` those of its side outputs (see `to`).
     With `each` it is called for every event, else once for all events a key has in an epoch.
+    Without any of these, `@stateful` alone will do.
     """
     form = Form.PER_EVENT if each else Form.PER_KEY
+    if function is not None:
+        return _wrapped(_checked(function), form, _outputs(emits, sides), name)
     return lambda function: _wrapped(function, form, _outputs(emits, sides), name)
 
 
@@ -157,6 +176,13 @@ def _schema(columns: Any) -> pa.Schema:
         found = "begins with '_', as the columns of Penstock's own do"
         raise Invalid(f"emitted column {hidden[0]!r}", found, "choose another name")
     return schema
+
+
+def _checked(function: object) -> Callable[..., Any]:
+    if not callable(function):
+        found = f"was given {type(function).__name__}, which cannot be called"
+        raise Invalid("@stateful", found, "name what it is: @stateful(emits=...)")
+    return function
 
 
 def _body(function: Callable[..., Any], where: str) -> Callable[..., Any]:

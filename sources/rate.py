@@ -77,6 +77,9 @@ class Rate:
     lateness: timedelta | float = timedelta(minutes=1)
     null_share: float = 0.0
     """In columns that may be null, except the key and the event time."""
+    numbers_below: int | None = None
+    """Whole numbers, and the digits of decimals, are from 0 up to it, or to what a signed type of
+    their width has, so that a few thousand of them can be added up. None: all there are."""
     clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -145,7 +148,7 @@ class Rate:
 
     def _batch(self, partition: str, begin: int, end: int, planned_ms: int) -> pa.RecordBatch:
         offsets = np.arange(begin, end, dtype=np.int64)
-        stream = Stream(f"rate {self.seed}").sub(partition)
+        stream = Stream(f"rate {self.seed}", self.numbers_below).sub(partition)
         nominal_us = _pace(self).micros(offsets)
         event_us = self._event_us(stream, offsets, nominal_us)
         arrays = [self._column(column, stream, offsets, event_us) for column in self.schema()]
@@ -277,6 +280,8 @@ def _check_columns(rate: Rate) -> None:
     names = rate.schema().names
     if not names or len(set(names)) < len(names) or META_NAME in names:
         _refuse(rate, f"has the columns {names}", f"give each a name of its own, not {META_NAME}")
+    if rate.numbers_below is not None and rate.numbers_below < 1:
+        _refuse(rate, f"has numbers below {rate.numbers_below}", "use 1 or more, or leave it out")
     for column in rate.schema():
         check_type(column.type, f"{rate.name}, column {column.name}")
     _check_roles(rate, names)

@@ -54,10 +54,12 @@ class Stream:
     """A line of random words, each found by its counter. Streams of other names share nothing."""
 
     name: str
+    numbers_below: int | None = None
+    """What the numbers made of it stay below; None: they may be all that their type has."""
 
     def sub(self, name: object) -> "Stream":
         """The stream of a part: of a column, of its nulls, of a field in it."""
-        return Stream(f"{self.name}/{name!r}")
+        return Stream(f"{self.name}/{name!r}", self.numbers_below)
 
     def words(self, counters: Counters) -> Words:
         """The words at some counters."""
@@ -125,7 +127,10 @@ def _booleans(kind: pa.DataType, stream: Stream, counters: Counters) -> pa.Array
 
 
 def _integers(kind: pa.DataType, stream: Stream, counters: Counters) -> pa.Array:
-    """All there are, equally often."""
+    """All there are, or those from 0 up to a limit, equally often."""
+    if stream.numbers_below is not None:
+        room = 1 << kind.bit_width - 1
+        return pa.array(stream.upto(min(stream.numbers_below, room), counters)).cast(kind)
     shift = np.uint64(64 - kind.bit_width)
     unsigned = (stream.words(counters) >> shift).astype(f"u{kind.bit_width // 8}")
     return pa.array(unsigned.view(kind.to_pandas_dtype()), kind)
@@ -137,8 +142,9 @@ def _floats(kind: pa.DataType, stream: Stream, counters: Counters) -> pa.Array:
 
 
 def _decimals(kind: pa.DataType, stream: Stream, counters: Counters) -> pa.Array:
-    """Not negative, with all the digits there are up to 18."""
-    return unscaled(stream.upto(10 ** min(kind.precision, _DECIMAL_DIGITS_MAX), counters), kind)
+    """Not negative, with all the digits there are up to 18, or up to a limit."""
+    room = 10 ** min(kind.precision, _DECIMAL_DIGITS_MAX)
+    return unscaled(stream.upto(min(stream.numbers_below or room, room), counters), kind)
 
 
 def _texts(kind: pa.DataType, stream: Stream, counters: Counters) -> pa.Array:

@@ -141,7 +141,9 @@ def test_a_store_that_is_away_is_said_at_once(job: Path, monkeypatch: pytest.Mon
         (["--faults", "", "--root", "folder"], "is asked for no fault"),
         (["--faults", "store", "--root", "folder"], "asks for no fault that can happen to it"),
         (["--faults", "sink", "--root", "folder"], "the job has no sink outside its root"),
-        (["--rate", "10", "--root", "folder"], "--rate is given without --records"),
+        (["--rate", "10", "--duration", "30"], "lasts 30 s, and events at a rate come after 20 s"),
+        (["--master", "spark://host:7077"], "do not reach a store of this host's own (--root s3)"),
+        (["--rate", "10", "--root", "folder"], "--rate is given without --records and --duration"),
     ],
 )
 def test_what_cannot_be_done_is_named(job: Path, words: list[str], says: str) -> None:
@@ -174,6 +176,19 @@ def test_made_up_events_have_the_jobs_keys(job: Path) -> None:
     assert list(found) == ["clicks"]
     assert (found["clicks"].key, found["clicks"].records, found["clicks"].seed) == ("user", 900, 5)
     assert generated_for(load_job(str(job)), asked, 0, {"clicks"}) == {}
+
+
+def test_events_at_a_rate_come_while_there_are_faults(job: Path) -> None:
+    """To the end of a run that has one, and else the run lasts as long as they come; not before a
+    driver can have started."""
+    for_a_minute = Asked(file=str(job), rate=10.0, duration_s=60.0)
+    so_many = Asked(file=str(job), rate=10.0, records=400)
+
+    assert (for_a_minute.made_up, for_a_minute.seconds) == (600, 60.0)
+    assert (so_many.made_up, so_many.seconds) == (400, 69.0)
+    assert for_a_minute.command().endswith("--epochs 60 --rate 10.0 --duration 60.0")
+    made = generated_for(load_job(str(job)), so_many, 5_000, ())["clicks"]
+    assert (made.records, made.rows_per_s, made.start_ms) == (400, 5.0, 25_000)
 
 
 @pytest.mark.parametrize("answer", [False, np.False_, pa.scalar(False), "no", 0, []], ids=repr)

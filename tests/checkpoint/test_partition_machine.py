@@ -27,7 +27,7 @@ from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.errors import Corrupt
 from tests.support.small_job import OPERATOR, SmallJob, totals
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MACHINE_EXAMPLES", "600"))
+EXAMPLES = int(os.environ.get("PENSTOCK_MACHINE_EXAMPLES", "250"))
 SHARDS = 4
 FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 KEYS = st.sampled_from([f"key{number}" for number in range(12)] + ["", "key", "한국"])

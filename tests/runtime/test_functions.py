@@ -53,6 +53,20 @@ def test_events_need_no_annotation_if_they_are_called_so() -> None:
     assert count.outputs == {}
 
 
+def test_a_function_that_emits_nothing_needs_no_brackets() -> None:
+    """Whoever writes columns there, without their name, is told."""
+
+    @ps.stateful
+    def count(user: str, events: ps.Events, total: ps.Value[int]) -> None:
+        total.set(len(events))
+
+    assert (count.name, count.form, count.outputs) == ("count", Form.PER_KEY, {})
+    columns: Any = EMITS
+    assert wrong(ps.stateful, columns) == (
+        "@stateful was given str, which cannot be called: name what it is: @stateful(emits=...)."
+    )
+
+
 def test_a_class_is_called_by_its_method() -> None:
     """Each partition has an instance of its own, and `self` is nobody's parameter."""
 

@@ -37,7 +37,7 @@ from penstock.state.key_hash import key_groups
 from tests.support.driving import ManualClock
 from tests.support.logs import narrow, new_url, objects, placed, run, segments
 
-EXAMPLES = int(os.environ.get("PENSTOCK_LOG_MACHINE_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("PENSTOCK_LOG_MACHINE_EXAMPLES", "120"))
 SHARES = 3
 STEPS = 40
 PARTITIONS, PARTITIONS_MAX = 2, 4

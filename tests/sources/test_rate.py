@@ -2,6 +2,7 @@ import pickle  # noqa: TID251 - what crosses Spark's processes is pickled by Spa
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_every_type_has_the_schema_that_was_asked_for() -> None:
     for name in set(EVERYTHING.names) - {"flag"}:
         assert len(set(map(str, made[name].to_pylist()))) > 80, f"{name} is always the same"
     assert set(made["flag"].to_pylist()) == {True, False}
+
+
+def test_numbers_may_be_kept_small() -> None:
+    """So that a job can add them up; wherever in a row they are, and where their type is small."""
+    made = table(Rate(columns=EVERYTHING, rows=1000, numbers_below=300), 0, 1000)
+
+    made.validate(full=True)
+    for name in ("i16", "i64", "u16", "u64", "sure"):
+        numbers = made[name].to_pylist()
+        assert set(numbers) <= set(range(300))
+        assert len(set(numbers)) > 250
+    for name in ("i8", "u8"):
+        assert set(made[name].to_pylist()) == set(range(128))
+    assert max(made["price"].to_pylist()) < Decimal(3)
+    grid = [n for row in made["grid"].to_pylist() for line in row for n in line]
+    assert 0 <= min(grid) < max(grid) < 300
 
 
 def test_a_mapping_is_as_good_as_a_schema() -> None:
@@ -367,6 +384,7 @@ BAD = [
     ({"out_of_order": 0.1, "disorder": 0}, "has rows out of order by nothing"),
     ({"late": 0.1, "lateness": 0}, "has rows that are late by nothing"),
     ({"keys": 0}, "has 0 keys"),
+    ({"numbers_below": 0}, "has numbers below 0"),
     ({"skew": -1.0}, "has a skew of -1.0"),
     ({"key": "nobody"}, "has no column nobody for its key"),
     ({"event_time": "never"}, "has no column never for its event_time"),

@@ -25,7 +25,7 @@ ROWS = 9_000
 EPOCH_ROWS = 500
 SEED = 20261116
 OPTIONS = ("--until", "caught-up", "--records", str(EPOCH_ROWS), "--lease", "3")
-KILLS = int(os.environ.get("PENSTOCK_DRIVER_KILLS", "3"))
+KILLS = int(os.environ.get("PENSTOCK_DRIVER_KILLS", "2"))
 EXECUTOR_KILLS = int(os.environ.get("PENSTOCK_EXECUTOR_KILLS", "2"))
 """`make storm-spark` asks for ten and five."""
 

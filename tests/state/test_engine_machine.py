@@ -33,7 +33,7 @@ from penstock.state.layout import DATA, EXPIRY, TIMER, group_of_entry, time_from
 from penstock.state.settings import StateSettings
 from penstock.state.workspace import UNSET_MS, Due, EpochTimes, Workspace
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MACHINE_EXAMPLES", "600"))
+EXAMPLES = int(os.environ.get("PENSTOCK_MACHINE_EXAMPLES", "250"))
 SHARES = 6
 STEPS = 50
 ATTEMPTS_MAX = 3

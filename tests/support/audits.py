@@ -22,6 +22,8 @@ from penstock.sinks.protocol import Sink
 from tests.support.in_process import SETTINGS, LocalRun, append, click, clicks_log, no_spark
 
 USERS = 5
+EPOCHS, ROWS = 4, 6
+"""What a job has done that was `ran`."""
 
 
 @ps.stateful(emits="user string, n long, gone boolean")
@@ -158,3 +160,10 @@ def assert_valid(found: Audited) -> None:
     """Nothing is wrong, and everything was looked at."""
     assert (wrong(found), unknown(found)) == ([], [])
     assert found.verdict is Verdict.VALID
+
+
+def ran(folder: Path, *sinks: Any, epochs: int = EPOCHS) -> Scene:
+    """A job that has written to these sinks."""
+    scene = Scene(folder, lambda log: counting_job(log, *sinks))
+    scene.epochs(epochs, rows=ROWS)
+    return scene

@@ -54,7 +54,7 @@ def delta_s3_case(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sink
         make,
         lambda columns: rows_at(url, columns, bucket_options(endpoint)),
         server_port=urlsplit(endpoint.url).port,
-        cut_every=7,
+        cut_every=13,
     )
 
 

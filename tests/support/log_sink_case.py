@@ -43,7 +43,7 @@ def log_sink_s3_case(request: pytest.FixtureRequest, folder: Path) -> Iterator[S
             patch.setenv("AWS_ENDPOINT_URL", endpoint.url)
             return rows_in(sink.url)
 
-        yield SinkCase(make, rows, server_port=port, cut_every=4)
+        yield SinkCase(make, rows, server_port=port, cut_every=7)
 
 
 def rows_in(url: str) -> list[Row]:
