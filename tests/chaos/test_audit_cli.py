@@ -15,21 +15,11 @@ from penstock.checkpoint.root import Root
 from penstock.ids import Epoch
 from penstock.runtime.loading import load_job
 from tests.support import databases
-from tests.support.audits import Scene
+from tests.support.audits import JOB_FILE, Scene
 from tests.support.in_process import SETTINGS, LocalRun
 from tests.support.postgres_case import new_table, plain_client
 
-JOB = """
-import penstock as ps
-
-@ps.stateful(emits="user string, n long")
-def count(user: str, events: ps.Events, seen: ps.Value[int]):
-    seen.set(seen.get(0) + len(events))
-    yield {"user": user, "n": seen.get()}
-
-job = ps.Job("counts", partitions=2)
-counts = job.read(ps.Log("LOG"), name="clicks").key_by("user").process(count)
-counts.write(ps.Table("totals"))
+JOB = f"""{JOB_FILE}counts.write(ps.Table("totals"))
 SINKS
 """
 

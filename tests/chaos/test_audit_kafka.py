@@ -17,7 +17,7 @@ from penstock.clock import SystemChance
 from penstock.runtime.loading import load_job
 from penstock.sinks.cursors import Cursor
 from penstock.sinks.protocol import Target
-from tests.support.audits import ROWS, Scene, assert_valid, check_of, ran, unknown, wrong
+from tests.support.audits import JOB_FILE, ROWS, Scene, assert_valid, check_of, ran, unknown, wrong
 from tests.support.kafka import CALL_S_MAX, Cluster, until
 from tests.support.kafka_case import new_prefix
 
@@ -223,18 +223,7 @@ def test_a_job_that_writes_to_kafka_meanwhile(
     assert_valid(looks[-1])
 
 
-JOB_FILE = """
-import penstock as ps
-
-@ps.stateful(emits="user string, n long")
-def count(user: str, events: ps.Events, seen: ps.Value[int]):
-    seen.set(seen.get(0) + len(events))
-    yield {"user": user, "n": seen.get()}
-
-job = ps.Job("counts", partitions=2)
-counts = job.read(ps.Log("LOG"), name="clicks").key_by("user").process(count)
-counts.write(ps.KafkaSink("told", "BROKERS", "TOPIC", key_column="user", create=True))
-"""
+WRITES = 'counts.write(ps.KafkaSink("told", "BROKERS", "TOPIC", key_column="user", create=True))\n'
 
 
 def test_the_command_calls_a_job_that_writes_to_kafka_valid(
@@ -243,7 +232,7 @@ def test_the_command_calls_a_job_that_writes_to_kafka_valid(
     """As a person asks: with the job's file. One message more, and it is not."""
     topic, file = f"t-{SystemChance().unique()[:12]}", tmp_path / "job.py"
     places = {"LOG": str(tmp_path / "clicks"), "BROKERS": kafka_broker.bootstrap, "TOPIC": topic}
-    text = JOB_FILE
+    text = JOB_FILE + WRITES
     for name, place in places.items():
         text = text.replace(name, place)
     file.write_text(text)

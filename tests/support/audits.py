@@ -25,6 +25,19 @@ USERS = 5
 EPOCHS, ROWS = 4, 6
 """What a job has done that was `ran`."""
 
+JOB_FILE = """
+import penstock as ps
+
+@ps.stateful(emits="user string, n long")
+def count(user: str, events: ps.Events, seen: ps.Value[int]):
+    seen.set(seen.get(0) + len(events))
+    yield {"user": user, "n": seen.get()}
+
+job = ps.Job("counts", partitions=2)
+counts = job.read(ps.Log("LOG"), name="clicks").key_by("user").process(count)
+"""
+"""A job as a file, which writes nowhere yet; its topic is LOG."""
+
 
 @ps.stateful(emits="user string, n long, gone boolean")
 def count(user: str, events: ps.Events, seen: ps.Value[int]) -> Any:
