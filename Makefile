@@ -7,10 +7,11 @@ READY  := $(VENV)/.ready
 QUIX   := $(VENV)/quix
 SEEDS  ?= 50000
 LOG_SEEDS ?= 20000
+LENGTH ?= 5
 HOURS  ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit bench-recovery chaos soak kafka torture clean lock
+.PHONY: help setup servers lint test demo leaders java sim sim-log crashpoints search mutants storm storm-log storm-spark storm-sinks storm-kafka bench bench-commit bench-state bench-log bench-sinks bench-kafka bench-audit bench-recovery chaos soak kafka torture clean lock
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +62,9 @@ endif
 
 crashpoints: $(READY)  ## Fail every request of a small job in every way: singles, zombies, pairs
 	$(BIN)/python -m penstock.chaos crashpoints
+
+search: $(READY)  ## Try every sequence of LENGTH actions (default 5) on a small root, with every table and state judged
+	$(BIN)/python -m penstock.chaos search --length $(LENGTH)
 
 mutants: $(READY)  ## Plant every known bug in turn; each must be caught
 	$(BIN)/python -m tests.mutants

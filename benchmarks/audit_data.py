@@ -24,7 +24,8 @@ from penstock.sinks.cursors import Apply, ReadCursor
 from penstock.sinks.protocol import PROVENANCE, Sink, Target
 from penstock.sinks.roll_forward import Shard, roll_forward
 from penstock.sinks.staged import staged
-from penstock.sinks.table_index import TableFile, extend_index
+from penstock.sinks.table_index import extend_index
+from penstock.sinks.table_tail import table_tails
 
 __all__ = ["EPOCHS", "PARTITIONS", "build", "topology_of"]
 
@@ -49,19 +50,18 @@ def build(folder: Path, rows: int, way: str) -> None:
     sink = _sink(folder, way)
     share = rows // (EPOCHS * PARTITIONS)
     index: TableIndex | None = None
-    unlisted: list[TableFile] = []
     with root.lead("bench") as session:
         for number in range(1, EPOCHS + 1):
             epoch = Epoch(number)
-            if way == "table" and unlisted:
+            if way == "table" and number > 1:
                 attempt = Attempt(root.chance.unique())
-                upto = Epoch(number - 1)
-                extending = extend_index(NAME, index, unlisted, upto, epoch, attempt)
-                index, unlisted = perform(extending, root.handlers), []
+                tails = table_tails(Chain(), session.manifest, [NAME])
+                tail = perform(tails, root.handlers)[NAME]
+                extending = extend_index(NAME, tail, epoch, attempt, None)
+                index = perform(extending, root.handlers)
             outputs = tuple(
                 _stored(root, sink, epoch, partition, share) for partition in range(PARTITIONS)
             )
-            unlisted += [TableFile(epoch, output) for output in outputs]
             session.commit(_draft(number, share, outputs, index))
         if way == "sinks":
             _apply(root, session, sink)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.chaos.crashpoints import Verdict, every_pair, every_single, every_zombie
 from penstock.chaos.faults import Fault, Script, SeededFaults
 from penstock.chaos.log_simulation import simulate_log
-from penstock.chaos.scheduler import Outcome
+from penstock.chaos.outcome import Outcome
 from penstock.chaos.simulation import simulate
 from penstock.errors import Invalid
 

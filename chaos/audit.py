@@ -7,14 +7,19 @@ on. A job that goes back to an earlier epoch meanwhile has another history, and 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
 import msgspec
 
 from penstock.chaos.audit_history import History, Rewound, read_history
+from penstock.chaos.audit_indexes import check_indexes
 from penstock.chaos.audit_leftovers import check_leftovers
+from penstock.chaos.audit_letter_events import check_letter_events
+from penstock.chaos.audit_letters import LetterBook, operators_in
 from penstock.chaos.audit_objects import Objects
+from penstock.chaos.audit_replays import check_replays
 from penstock.chaos.audit_rows import Rows, TableDigest, applied_in, changelogs_in, tables_in
 from penstock.chaos.audit_sinks import SinkAudit, SinkDigest
 from penstock.chaos.audit_sources import check_sources
@@ -24,7 +29,7 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.root import Root
 from penstock.errors import Invalid, PenstockError
 from penstock.ids import Epoch, Generation, JobName
-from penstock.runtime.position import check_same_job
+from penstock.runtime.compatibility import check_same_job
 from penstock.runtime.topology import Topology
 
 __all__ = ["Audit", "Audited", "EpochTold", "Scope", "audit"]
@@ -196,7 +201,7 @@ class _Auditor:
         if topology.job != history.head.job:
             found = f"is job {topology.job!r}, and the root belongs to {history.head.job!r}"
             raise Invalid("the job's file", found, "give the file of the job that runs there")
-        check_same_job(topology, history.newest, "the root")
+        check_same_job(topology, self.root, history.newest, "the root")
 
     def _checks(self, history: History) -> None:
         tables, applied = tables_in(history), applied_in(history)
@@ -210,6 +215,11 @@ class _Auditor:
         self._done(ledger, objects.check)
         for name in tables:
             self._table(history, name)
+        for name in operators_in(history):
+            promise = (
+                "No event counts twice: processed, or a letter that was replayed once at most."
+            )
+            self._check(f"letters {name}", promise, partial(self._letters, history, name))
         for name in applied:
             self._sink(history, name)
         for name in changelogs_in(history):
@@ -222,9 +232,19 @@ class _Auditor:
     def _table(self, history: History, name: str) -> None:
         promise = "Every row there ever was is there once, and traced to what its epoch read."
         ledger = Ledger(f"table {name}", promise)
-        seen = self._done(ledger, Rows(history, self.topology, ledger, name).table)
+
+        def look() -> TableDigest | None:
+            check_indexes(history, name, ledger)
+            return Rows(history, self.topology, ledger, name).table()
+
+        seen = self._done(ledger, look)
         if seen is not None:
             self.tables[name] = seen
+
+    def _letters(self, history: History, operator: str, ledger: Ledger) -> None:
+        book = LetterBook(history, ledger, operator)
+        check_replays(book)
+        check_letter_events(book, self.topology)
 
     def _sink(self, history: History, name: str) -> None:
         promise = "Staged rows are numbered and traced, and the sink holds them up to its cursor."

@@ -98,8 +98,11 @@ def _check_table(
     history: History, objects: Objects, table: str, found: tuple[_Piles, Ledger]
 ) -> None:
     piles, ledger = found
-    # A pin of another generation may want files that HEAD's index does not list.
-    is_whole = all(pin.generation == history.head.generation for pin in objects.pins)
+    # A pin of another generation, or one that cannot be read, may want files that HEAD's index
+    # does not list.
+    is_whole = objects.knows_all_pins and all(
+        pin.generation == history.head.generation for pin in objects.pins
+    )
     try:
         kept = objects.reached | _pages(history, table)
         beside = _Beside(iter(find_files(history.root, table, history.head.epoch)))
@@ -121,7 +124,7 @@ def _pages(history: History, table: str) -> set[Key]:
     }
     found: set[Key] = set()
     for index in named.values():
-        reading = read_index(index, history.head.epoch, Point.READ_OBJECT)
+        reading = read_index(history.chain, index, history.head.epoch, Point.READ_OBJECT)
         found.update(page.key for page in perform(reading, history.root.handlers).pages)
     return found
 

@@ -15,7 +15,7 @@ from penstock.checkpoint.fsck import look_at
 from penstock.checkpoint.layout import pin_key
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.perform import perform
-from penstock.checkpoint.pins import Pin, read_pins
+from penstock.checkpoint.pins import Pin, list_pins
 from penstock.checkpoint.recovery import LineageWalk
 from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch, Key
@@ -33,6 +33,8 @@ class Objects:
     reached: set[Key] = field(default_factory=set)
     """What retained epochs and pins name, outputs and manifests too."""
     pins: list[Pin] = field(default_factory=list)
+    knows_all_pins: bool = True
+    """Whether nothing else is in the place of pins, which might be one."""
     _looked: set[Key] = field(default_factory=set)
 
     def check(self) -> None:
@@ -45,8 +47,12 @@ class Objects:
             except Gone:  # given up meanwhile
                 self.history.shorten()
         self._oldest()
+        self._newest()
         handlers = self.history.root.handlers
-        self.pins = perform(read_pins(Point.READ_HEAD, Point.READ_HEAD), handlers)
+        found = perform(list_pins(Point.READ_HEAD, Point.READ_HEAD), handlers)
+        self.pins, self.knows_all_pins = found.pins, not found.unreadable
+        for error in found.unreadable:
+            self.ledger.unknown(error.subject, error.found)
         for pin in self.pins:
             self._pin(pin)
 
@@ -57,6 +63,14 @@ class Objects:
             try:
                 self._lineage(link.manifest, link.epoch)
                 return
+            except Gone:
+                self.history.shorten()
+
+    def _newest(self) -> None:
+        """What the next start needs: the state of the last epoch, and all that it is made of."""
+        for link in self.history.links[-1:]:
+            try:
+                self._lineage(link.manifest, link.epoch)
             except Gone:
                 self.history.shorten()
 
@@ -115,7 +129,8 @@ class Objects:
 
 def _without_outputs(manifest: Manifest) -> list[Ref]:
     indexes = [index.ref for index in manifest.tables.values()]
-    return [*manifest.state_refs(), *indexes]
+    described = [] if manifest.description is None else [manifest.description]
+    return [*manifest.state_refs(), *indexes, *described]
 
 
 def _tail(told: str, key: Key) -> str:

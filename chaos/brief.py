@@ -19,6 +19,10 @@ NUMBERS_BELOW = 1_000
 """Made-up numbers stay small: a job that adds them up is not to be broken by that."""
 
 
+KEY_PREFIX = "key"
+"""The same in every source, whatever it calls its column: a key of one is a key of all."""
+
+
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
     """Events made up from the columns of the source whose place they take."""
 
@@ -32,6 +36,11 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
     """How many come; None: all are there from the beginning."""
     start_ms: int = 0
     """When the first of them happened."""
+    key_with: tuple[str, ...] = ()
+    """Further columns that the job keys by: they go with the key."""
+    burst_rows: int | None = None
+    """So many of a partition happen close together, and then none for a while; None: they come at a
+    rate, and happen when they come."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag="recorded"):
@@ -93,6 +102,9 @@ def made_of(asked: Generated, source: Source) -> Source:
         seed=asked.seed,
         key=asked.key,
         keys=asked.keys,
+        key_with=asked.key_with,
+        key_prefix=KEY_PREFIX,
+        burst_rows=asked.burst_rows,
         event_time=asked.event_time,
         numbers_below=NUMBERS_BELOW,
         out_of_order=0.05,

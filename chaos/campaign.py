@@ -7,13 +7,14 @@ that repeats each bad one.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.chaos.actions import Action
 from penstock.chaos.crashpoints import in_parallel
 from penstock.chaos.faults import Fault
-from penstock.chaos.scheduler import Outcome
+from penstock.chaos.outcome import Outcome
 from penstock.chaos.simulation import simulate
 from penstock.points import Point
 
@@ -31,6 +32,7 @@ class Campaign:
     schedules: int = 0
     requests: int = 0
     faults: Counter[Fault] = field(default_factory=Counter)
+    actions: Counter[Action] = field(default_factory=Counter)
     points: Counter[Point] = field(default_factory=Counter)
     bad: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     repeated: int = 0
@@ -44,11 +46,19 @@ class Campaign:
         self.schedules += other.schedules
         self.requests += other.requests
         self.faults += other.faults
+        self.actions += other.actions
         self.points += other.points
         self.bad += other.bad
         self.repeated += other.repeated
         self.unlike += other.unlike
         self.traces |= other.traces
+
+    def never_happened(self, actions: Iterable[Action]) -> list[Action | Fault]:
+        """Faults that never happened, and those of these actions that were never taken: nothing
+        was proven about surviving them. Zombies are for `crashpoints`."""
+        expected = (fault for fault in Fault if fault not in (Fault.NONE, Fault.ZOMBIE))
+        untaken = [action for action in actions if not self.actions[action]]
+        return [*untaken, *(fault for fault in expected if not self.faults[fault])]
 
     @property
     def trace_hash(self) -> str:
@@ -82,6 +92,7 @@ def _run_seeds(run: Callable[[int], Outcome], seeds: range) -> Campaign:
         part.schedules += 1
         part.requests += outcome.requests
         part.faults += outcome.faults
+        part.actions += outcome.actions
         part.points += outcome.points
         traces.update(outcome.trace_hash.encode())
         if outcome.broken:

@@ -13,6 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.chaos.findings import Ledger
 from penstock.chaos.state_at import entry_name, state_at
+from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.manifest import Manifest, Output
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root
@@ -91,7 +92,7 @@ class Comparison:
     def _rows(self, root: Root, output: Output | None) -> pa.Table | None:
         if output is None:
             return None
-        body = perform(body_of(output.ref, Point.READ_OBJECT), root.handlers)
+        body = perform(body_of(Chain(), output.ref, Point.READ_OBJECT), root.handlers)
         schema, batches = open_file(output.ref.key, body)
         return pa.Table.from_batches(batches, schema).replace_schema_metadata(None)
 

@@ -9,12 +9,16 @@ runs again and again, each time with one or two requests singled out:
   that was done but unheard;
 - pairs: every two failures of the leader, its heartbeat, and whoever takes over from it.
 
-Singles and zombies happen in company: a standby, a reader, an operator who pins and unpins, and
-an inspector who checks the root all the while.
+Singles and zombies happen in company: a standby, a reader, an operator who pins and unpins, one who
+goes back to an earlier epoch, one who forks the root, one who starts the next version of the job,
+and an inspector who checks the root all the while. They happen once more to a job with dead letters
+and in other company: one who asks for letters, again and of another line, and one who goes back to
+before a replay.
 
 A named point that no run reached fails the whole: a proof about code that never ran is none.
 """
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +29,8 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from penstock.chaos.faults import Fault, Script
-from penstock.chaos.model_job import Workload
-from penstock.chaos.scheduler import Outcome
+from penstock.chaos.model_workload import JobFile, Workload
+from penstock.chaos.outcome import Outcome
 from penstock.chaos.simulation import Simulation
 from penstock.points import COMMIT_POINTS, Point
 
@@ -37,14 +41,20 @@ __all__ = [
     "every_zombie",
     "in_parallel",
     "run_alone",
+    "run_letters",
     "run_script",
 ]
 
 KINDS = (Fault.CRASH_BEFORE, Fault.ACK_LOST, Fault.CRASH_AFTER)
-THREE_EPOCHS = Workload(
-    events=(((0, 1), (1, 2), (2, 3)), ((1, 4), (0, 5), (3, 6))), epoch_events_max=1, wobbly=False
-)
+EVENTS = (((0, 1), (1, 2), (2, 3)), ((1, 4), (0, 5), (3, 6)))
+COMPANY = ("reader", "operator", "inspector", "returner", "forker", "deployer")
+LETTER_COMPANY = ("returner", "requester")
+POISON = frozenset({(0, 1), (1, 2)})
 SCHEDULE = 7
+LETTER_SCHEDULE = 24
+"""Letters are asked for before and behind a rewind, once more, and of another line; one is replayed
+again after its replay was taken back."""
+
 AFTERMATH = 40
 """Requests that a first fault may add to a run, and a second fault is tried on as well."""
 
@@ -65,20 +75,21 @@ class Verdict:
     runs: int = 0
     requests: int = 0
     reached: Counter[Point] = field(default_factory=Counter)
-    bad: list[tuple[Faults, tuple[str, ...]]] = field(default_factory=list)
+    bad: list[tuple[str, Faults, tuple[str, ...]]] = field(default_factory=list)
+    """The function that makes the run, its faults, and the promises that were broken."""
 
     @property
     def never_reached(self) -> list[Point]:
         """Points that no run came by."""
         return [point for point in COMMIT_POINTS if not self.reached[point]]
 
-    def add(self, faults: Faults, outcome: Outcome) -> None:
+    def add(self, run: str, faults: Faults, outcome: Outcome) -> None:
         """Count one run."""
         self.runs += 1
         self.requests += outcome.requests
         self.reached += outcome.points
         if outcome.broken:
-            self.bad.append((faults, outcome.broken))
+            self.bad.append((run, faults, outcome.broken))
 
     def join(self, other: "Verdict") -> None:
         """Count another set of runs."""
@@ -90,41 +101,63 @@ class Verdict:
 
 def run_alone(faults: Faults, *, tell: bool = False) -> Outcome:
     """The three-epoch job with these faults: a leader, and whoever takes over."""
-    run = Simulation(random.Random(SCHEDULE), Script(faults), THREE_EPOCHS, tell=tell)
+    run = _three_epochs(faults, has_table=False, tell=tell)
     run.start_leader(patient=False)
     return run.to_the_end()
 
 
 def run_script(faults: Faults, *, tell: bool = False) -> Outcome:
     """The three-epoch job with these faults, in company."""
-    run = Simulation(random.Random(SCHEDULE), Script(faults), THREE_EPOCHS, tell=tell)
+    run = _three_epochs(faults, has_table=True, tell=tell)
     run.start_leader(patient=False)
     run.start_leader(patient=True)
-    run.start_program("reader", lambda program: program.reader())
-    run.start_program("operator", lambda program: program.operator("keep"))
-    run.start_program("inspector", lambda program: program.inspector())
+    for role in COMPANY:
+        run.start_visitor(role)
     return run.to_the_end()
+
+
+def run_letters(faults: Faults, *, tell: bool = False) -> Outcome:
+    """The three-epoch job with these faults and with dead letters, in the company they need."""
+    job = JobFile(has_table=False, has_letters=True)
+    workload = Workload(events=EVENTS, epoch_events_max=1, wobbly=False, job=job, poison=POISON)
+    run = Simulation(random.Random(LETTER_SCHEDULE), Script(faults), workload, tell=tell)
+    run.start_leader(patient=False)
+    for role in LETTER_COMPANY:
+        run.start_visitor(role)
+    return run.to_the_end()
+
+
+def _three_epochs(faults: Faults, *, has_table: bool, tell: bool) -> Simulation:
+    job = JobFile(has_table=has_table)
+    workload = Workload(events=EVENTS, epoch_events_max=1, wobbly=False, job=job)
+    return Simulation(random.Random(SCHEDULE), Script(faults), workload, tell=tell)
 
 
 def every_single(workers: int) -> Verdict:
     """Each request of the job in company, failed in each way."""
-    numbers = range(_requests() + AFTERMATH)
-    scripts = ({number: kind} for number, kind in product(numbers, KINDS))
-    return _run_all(run_script, scripts, workers)
+    verdict = Verdict()
+    for run in (run_script, run_letters):
+        numbers = range(run({}).exposed + AFTERMATH)
+        scripts = ({number: kind} for number, kind in product(numbers, KINDS))
+        verdict.join(_run_all(run, scripts, workers))
+    return verdict
 
 
 def every_zombie(workers: int, *, sample: float = 1.0) -> Verdict:
     """Before each request of the job in company, a pause that outlasts everybody else; also after
     each answer that was lost, or after a fixed sample of them."""
-    chance = random.Random(SCHEDULE)
-    numbers = range(_requests())
-    paused: list[Faults] = [{number: Fault.ZOMBIE} for number in numbers]
-    unheard: list[Faults] = [
-        {number: Fault.ACK_LOST, number + soon: Fault.ZOMBIE}
-        for number, soon in product(numbers, range(1, SOON + 1))
-        if sample >= 1 or chance.random() < sample
-    ]
-    return _run_all(run_script, [*paused, *unheard], workers)
+    verdict = Verdict()
+    for run in (run_script, run_letters):
+        chance = random.Random(SCHEDULE)
+        numbers = range(run({}).exposed)
+        paused: list[Faults] = [{number: Fault.ZOMBIE} for number in numbers]
+        unheard: list[Faults] = [
+            {number: Fault.ACK_LOST, number + soon: Fault.ZOMBIE}
+            for number, soon in product(numbers, range(1, SOON + 1))
+            if sample >= 1 or chance.random() < sample
+        ]
+        verdict.join(_run_all(run, [*paused, *unheard], workers))
+    return verdict
 
 
 def every_pair(workers: int, *, sample: float = 1.0) -> Verdict:
@@ -140,10 +173,6 @@ def every_pair(workers: int, *, sample: float = 1.0) -> Verdict:
     return _run_all(run_alone, scripts, workers)
 
 
-def _requests() -> int:
-    return run_script({}).exposed
-
-
 def _run_all(run: Callable[[Faults], Outcome], scripts: Iterable[Faults], workers: int) -> Verdict:
     verdict = Verdict()
     for part in in_parallel(partial(_run_some, run), _chunks(scripts), workers):
@@ -154,10 +183,16 @@ def _run_all(run: Callable[[Faults], Outcome], scripts: Iterable[Faults], worker
 def in_parallel(work: Callable[[A], B], parts: Iterable[A], workers: int) -> Iterator[B]:
     """`work` on each part, in `workers` processes, in whatever order they are done."""
     if workers <= 1:
+        _be_quiet()
         yield from map(work, parts)
         return
-    with get_context("spawn").Pool(workers) as pool:
+    with get_context("spawn").Pool(workers, _be_quiet) as pool:
         yield from pool.imap_unordered(work, parts)
+
+
+def _be_quiet() -> None:
+    """Leave the warnings of a thousand simulated jobs unprinted, unless logging was set up."""
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
 
 
 def _chunks(scripts: Iterable[Faults]) -> Iterator[list[Faults]]:
@@ -173,5 +208,5 @@ def _chunks(scripts: Iterable[Faults]) -> Iterator[list[Faults]]:
 def _run_some(run: Callable[[Faults], Outcome], scripts: list[Faults]) -> Verdict:
     verdict = Verdict()
     for faults in scripts:
-        verdict.add(faults, run(faults))
+        verdict.add(run.__name__, faults, run(faults))
     return verdict

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from penstock.errors import Invalid
-from penstock.runtime.describing import Described, Input, Operator
+from penstock.runtime.describing import Described, Input, Operator, sets_aside
 from penstock.runtime.job import Job, Stream
 from penstock.sinks.protocol import Sink
 from penstock.sources.protocol import Source
@@ -64,7 +64,9 @@ def _check_known(job: Job, sources: Mapping[str, Source]) -> None:
 def _read(input_: Input, sources: Mapping[str, Source]) -> Input:
     if input_.name not in sources:
         return input_
-    return replace(input_, source=sources[input_.name], start="earliest")
+    policy = "quarantine" if sets_aside(input_) else None
+    substitute = sources[input_.name]
+    return replace(input_, source=substitute, start="earliest", on_undecodable=policy)
 
 
 def _fed(operator: Operator, job: Job) -> Operator:

@@ -28,8 +28,8 @@ from penstock.chaos.sink_faults import unsteady
 from penstock.chaos.traps import Snare, TrappedStore, snared
 from penstock.chaos.watch import install
 from penstock.checkpoint.collector import Retention
-from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.root import Lease, Root
+from penstock.checkpoint.signed_store import open_root_store
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.checkpoint.store import ObjectStore
 from penstock.errors import Fenced, PenstockError
@@ -66,7 +66,7 @@ class TrappedWorkshop(Workshop):
     def store(self) -> ObjectStore:
         """The job's store, behind traps."""
         if "_trapped" not in vars(self):
-            trapped: Any = TrappedStore(open_store(self.root_url), Snare(Path(self.traps)))
+            trapped: Any = TrappedStore(open_root_store(self.root_url), Snare(Path(self.traps)))
             self.__dict__["_trapped"] = trapped
         found: ObjectStore = self.__dict__["_trapped"]
         return found
@@ -122,6 +122,9 @@ class Teller:
         """Sinks that are away hold the job."""
         self._tell(Held(at_s=0.0, driver=self.driver, sinks=dict(sinks)))
 
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """Nothing: the end of the driver tells why."""
+
     def _tell(self, happening: Happening) -> None:
         self.write(msgspec.json.encode(happening) + b"\n")
 
@@ -171,7 +174,7 @@ def _among_traps(brief: Brief, teller: Teller) -> Equipment:
     folder = Path(brief.folder)
 
     def root(url: str) -> Root:
-        found = Root(open_store(url), JumpingClock(folder))
+        found = Root(open_root_store(url), JumpingClock(folder))
         found.handlers = snared(found.handlers, Snare(folder))
         return found
 
@@ -193,12 +196,13 @@ def _telling_loop(teller: Teller) -> Callable[..., Any]:
 
 def _following(brief: Brief) -> tuple[Equipment, RunSettings]:
     assert brief.follows is not None
-    story = recorded(Root.open(brief.follows))
+    original = Root.open(brief.follows)
+    story = recorded(original)
     settings = msgspec.structs.replace(brief, epochs_max=max(story, default=0))
 
     def planner(*given: Any) -> FollowingPlanner:
         found = FollowingPlanner(*given)
-        found.story = story
+        found.story, found.original = story, original
         return found
 
     return Equipment(planner=planner, loop=FollowingLoop), _settings(settings)

@@ -33,6 +33,7 @@ PROMISES = {
     "I15": "once faults stop, the job finishes",
     "I16": "sums are conserved, and order is kept per key",
     "I18": "what is unknown is reported as unknown; nobody cries damage without one",
+    "I19": "a table has every row committed to it, at each retained epoch and after going back",
     "user": "what the job's own invariants say",
     "function": "a function gives the same for the same, and acts on nothing outside",
 }

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.chaos.actions import Action
 from penstock.clock import Chance, Clock
 from penstock.effects import Steps
 
@@ -21,3 +22,5 @@ class Host:
     start_thread: Callable[[str, Steps[None]], None]
     report: Callable[..., None]
     """Tells the witness what this process believes, as it would tell its user."""
+    did: Callable[[Action], None]
+    """Counts an action that took effect."""

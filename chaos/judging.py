@@ -9,11 +9,13 @@
     function       the user's own code: the same for the same, and nothing done outside
     invariants     what the user says must be true
     faults         those that were asked for have happened: I18
+    output         every sink got rows: of one that got none, nothing was shown: I18
 
 Where a replay differs, it is made once more. If the two differ from each other as well, the
 function is not deterministic, and that is said instead: no fault has done it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,11 +32,17 @@ from penstock.chaos.replaying import recorded
 from penstock.chaos.watch import effects
 from penstock.checkpoint.root import Root
 from penstock.errors import PenstockError
-from penstock.runtime.topology import Topology
+from penstock.runtime.topology import CHANGES, DEAD_LETTERS, UNDECODABLE, Topology
 
 __all__ = ["Evidence", "judged"]
 
 DIFFERENCES_MAX = 20
+NO_ROW = (
+    "got no row, so this run shows nothing of it; name a topic with events that reach it "
+    "(--input), or make up more of them (--records, without --rate)"
+)
+_NOT_EXPECTED = (CHANGES, DEAD_LETTERS, UNDECODABLE)
+"""Outputs that no function of the job yields."""
 _DAMAGE = ("Corrupt:", "Bug:")
 _KNOWN = ("Unavailable:", "Invalid:", "Fenced:", "Gone:", "Locked:", "SparkFailed:")
 """What a driver may say at its end."""
@@ -64,6 +72,7 @@ def judged(evidence: Evidence, tell: Callable[[str], None] = lambda what: None) 
     """Every check, those that rest on the least first."""
     checks = [_faults(evidence), _done("progress", lambda: _progress(evidence))]
     checks.append(_drivers(evidence.conducted))
+    checks.append(_done("output", lambda: _output(evidence)))
     tell("the audit")
     try:
         checks += audit(evidence.root, evidence.topology, tell=tell).audited.checks
@@ -104,6 +113,22 @@ def _progress(evidence: Evidence) -> Check:
             if at < span.latest:
                 subject = f"source {name}, partition {partition}"
                 ledger.wrong("I1", subject, f"was read up to {at}, and ends at {span.latest}")
+    return ledger.check()
+
+
+def _output(evidence: Evidence) -> Check:
+    """Comparing nothing with nothing cannot fail, so a sink without a row proves nothing."""
+    ledger = Ledger("output", "Every sink got rows, so there was something to judge.")
+    rows: Counter[str] = Counter()
+    for manifest in evidence.root.history():
+        for name, outputs in manifest.sinks.items():
+            rows[name] += sum(output.rows for output in outputs)
+    for node in evidence.topology.sinks:
+        if node.output not in _NOT_EXPECTED:
+            ledger.count("sinks")
+            ledger.count("rows", rows[node.name])
+            if not rows[node.name]:
+                ledger.unknown(f"sink {node.name}", NO_ROW)
     return ledger.check()
 
 

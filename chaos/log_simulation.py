@@ -5,7 +5,8 @@ import random
 from penstock.chaos.faults import SeededFaults
 from penstock.chaos.log_model import PARTITIONS, TOPIC, LogProgram, LogWorkload
 from penstock.chaos.log_truth import LogTruth
-from penstock.chaos.scheduler import RESTART_S, Outcome, Scheduler
+from penstock.chaos.outcome import Outcome
+from penstock.chaos.scheduler import RESTART_S, Scheduler
 from penstock.chaos.world import World
 from penstock.errors import Invalid
 from penstock.sources.log_tail import Tail, tail_register

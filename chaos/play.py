@@ -133,6 +133,8 @@ class Play:
             done = conductor.conduct(lambda cast: self.scene(cast, lines), dues, self.asked.seconds)
         finally:
             seen = readers.finish()
+            if self.stage.store is not None:
+                self.stage.store.close()  # what is late must not come while the run is judged
         return done, seen
 
     def _impossible(self, lines: Lines) -> dict[str, str]:

@@ -10,15 +10,23 @@ them becomes a table.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.checkpoint.manifest import Manifest
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.manifest import Manifest, Output, SourceProgress
+from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root
 from penstock.errors import Gone, Invalid
+from penstock.points import Point
+from penstock.runtime.letters import LETTERS, replayed_name
 from penstock.runtime.loop import EpochLoop
 from penstock.runtime.planning import EpochPlan, Planner
 from penstock.runtime.position import Position
+from penstock.runtime.replays import Replayer, Replays
 from penstock.runtime.watermarks import operator_watermark
 from penstock.sinks.protocol import AppliedSink, Sink
-from penstock.sinks.table import Table
+from penstock.sinks.table import Table, open_file
+from penstock.sinks.table_index import body_of
 
 __all__ = ["FollowingLoop", "FollowingPlanner", "QuietLoop", "as_table", "recorded"]
 
@@ -44,6 +52,8 @@ class FollowingPlanner(Planner):
     story: Mapping[int, Manifest] = field(default_factory=dict)
     may_be_direct: bool = False
     """Rows are always shuffled: it must make no difference."""
+    original: Root | None = None
+    """The root whose story it is: the letters that were replayed are read there."""
 
     def plan(self, position: Position) -> EpochPlan:
         """The epoch after that position, as it is written down."""
@@ -67,7 +77,25 @@ class FollowingPlanner(Planner):
                 for operator in self.topology.operators
             },
             direct=False,
+            letters=self._letters(told),
         )
+
+    def _letters(self, told: Manifest) -> dict[str, Output]:
+        """The dead letters that the epoch has replayed, staged once more for this root."""
+        found = {}
+        for name, node in self.topology.sources.items():
+            range_ = told.sources.get(name, SourceProgress()).ranges.get(LETTERS)
+            if range_ is None or not isinstance(node.source, Replays):
+                continue
+            assert self.original is not None, "only the root of the story has its letters"
+            (output,) = told.sinks[replayed_name(node.source.operator)]
+            reading = body_of(Chain(), output.ref, Point.READ_OBJECT)
+            body = perform(reading, self.original.handlers)
+            schema, batches = open_file(output.ref.key, body)
+            rows = pa.Table.from_batches(batches, schema)
+            staged = Replayer.of(node.source).stage(rows, told.epoch, range_.start)
+            found[node.source.operator] = staged
+        return found
 
 
 def _starts(told: Manifest, source: str) -> dict[str, int]:

@@ -6,9 +6,10 @@ paper. Whatever comes from a job is escaped: a row may hold anything.
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from html import escape
 
+from penstock.calendar import datetime_of
 from penstock.chaos.findings import PROMISES, Check, Verdict, Violation
 from penstock.chaos.report_style import STYLE
 
@@ -150,7 +151,7 @@ def cut(text: str, length: int = 16) -> str:
 
 def time_of(at_ms: int) -> datetime:
     """When that is."""
-    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+    return datetime_of(at_ms)
 
 
 def moment(at_ms: int) -> str:

@@ -41,12 +41,14 @@ __all__ = [
     "always_200",
     "applied_500",
     "conflict_409",
+    "cut_errors",
     "ignore_if_match",
     "ignore_if_match_when_absent",
     "listen",
     "lost_ack",
     "made_up",
     "main",
+    "page",
     "proxy",
     "serialise",
 ]
@@ -163,6 +165,14 @@ def conflict_409(request: Request, upstream: Upstream) -> Answer:
     return upstream(request)
 
 
+def cut_errors(request: Request, upstream: Upstream) -> Answer:
+    """Cut every error off in the middle of its body."""
+    answer = upstream(request)
+    if answer.status >= 400 and answer.body and request.method != "HEAD":
+        return replace(answer, ends=Break.CLOSED)
+    return answer
+
+
 @dataclass(frozen=True, slots=True)
 class Racy:
     """An endpoint that checks first and acts later, with time for another between the two."""
@@ -205,6 +215,7 @@ MODES: Mapping[str, Mode] = {
     "lost-ack": lost_ack,
     "applied-500": applied_500,
     "conflict-409": conflict_409,
+    "cut-errors": cut_errors,
 }
 
 
@@ -332,6 +343,12 @@ def made_up(status: int, code: str) -> Answer:
     """An error as S3 tells it, which no endpoint has sent."""
     text = f"<Error><Code>{code}</Code><Message>made up by the proxy</Message></Error>"
     return Answer(status, {"Content-Type": "application/xml"}, text.encode())
+
+
+def page(status: int) -> Answer:
+    """An answer as a proxy or a load balancer gives it in the endpoint's place."""
+    text = f"<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>"
+    return Answer(status, {"Content-Type": "text/html"}, text.encode())
 
 
 def main() -> None:

@@ -10,16 +10,19 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.chaos.faults import Fault, FaultPlan
+from penstock.chaos.actions import Action
+from penstock.chaos.faults import ALTERED, Fault, FaultPlan
 from penstock.chaos.host import Host
+from penstock.chaos.outcome import Judge, Outcome
 from penstock.chaos.world import ProcessClock, SeededChance, World
-from penstock.effects import Create, Effect, Fetch, Get, Replace, Steps, Stored, Wait
+from penstock.checkpoint.fork import InFork
+from penstock.effects import Create, Effect, Fetch, Get, Page, Replace, Steps, Stored, Wait
 from penstock.errors import Bug, Corrupt, Fenced, Invalid, PenstockError, Unavailable
 from penstock.points import Point
 
-__all__ = ["RESTART_S", "ZOMBIE_S", "Judge", "Outcome", "Process", "Scheduler", "Thread"]
+__all__ = ["RESTART_S", "ZOMBIE_S", "Process", "Scheduler", "Thread"]
 
 STEPS_MAX = 20_000
 RETRIES_MAX = 4
@@ -28,6 +31,10 @@ RETRIES_MAX = 4
 STEP_S = 0.001
 RESTART_S = 1.0
 ZOMBIE_S = 1_000_000.0
+YEAR_S = 365 * 86_400.0
+
+PERHAPS = frozenset({Fault.NONE, Fault.LISTED_SHORT, *ALTERED})
+"""Faults that are counted where it is known whether they changed an answer."""
 
 
 @dataclass(slots=True)
@@ -52,32 +59,6 @@ class Process:
     leads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run gave."""
-
-    broken: tuple[str, ...]
-    requests: int
-    exposed: int
-    """Requests made before the faults were switched off."""
-    faults: Counter[Fault]
-    points: Counter[Point]
-    trace_hash: str
-    story: tuple[str, ...]
-
-
-class Judge(Protocol):
-    """Watches a run, and says which promise was broken."""
-
-    broken: list[str]
-
-    def heard(self, process: str, what: str, *facts: Any) -> None:
-        """A process told its user something."""
-
-    def finish(self) -> Any:
-        """Judge the end of the run, when everything has arrived and everybody is gone."""
-
-
 class Scheduler:
     """Runs the processes of a scenario, which a subclass brings."""
 
@@ -96,6 +77,7 @@ class Scheduler:
         self.points: Counter[Point] = Counter()
         self.requests = 0
         self.activated: Counter[Fault] = Counter()
+        self.actions: Counter[Action] = Counter()
         self.processes: list[Process] = []
         self.started = 0
         self.finished = False
@@ -109,6 +91,9 @@ class Scheduler:
 
     def close(self) -> None:
         """Start what comes last, when all is quiet and the faults are over."""
+
+    def afterwards(self) -> None:
+        """Judge what is left to be judged when the run is over."""
 
     def start(
         self, role: str, main: Callable[[Host], Steps[None]], *, leads: bool = False
@@ -124,6 +109,7 @@ class Scheduler:
             self.rng,
             lambda name, steps: self._start_thread(process, name, steps),
             lambda what, *facts: self._heard(process, what, *facts),
+            self._did,
         )
         self._start_thread(process, "main", main(host))
         return process
@@ -137,12 +123,15 @@ class Scheduler:
             self.close()
             self._run_until_quiet()
             self.judge.finish()
+        if not self.judge.broken:
+            self.afterwards()
         self._tell("verdict: " + ("; ".join(self.judge.broken) or "every promise kept"))
         return Outcome(
             tuple(self.judge.broken),
             self.requests,
             exposed,
             self.activated,
+            self.actions,
             self.points,
             self._hash.hexdigest(),
             tuple(self._story or ()),
@@ -240,6 +229,12 @@ class Scheduler:
         self.world.later(self.rng.uniform(1, 60), lambda: self._quietly(effect))
         self._no_answer(process, thread, effect, fault)
 
+    def _fate_minutes_late(
+        self, process: Process, thread: Thread, effect: Effect, fault: Fault
+    ) -> None:
+        self.world.later(self.rng.uniform(120, 900), lambda: self._quietly(effect))
+        self._no_answer(process, thread, effect, fault)
+
     def _fate_duplicated(
         self, process: Process, thread: Thread, effect: Effect, fault: Fault
     ) -> None:
@@ -284,7 +279,10 @@ class Scheduler:
         process.resumes_s = self.world.now_s + ZOMBIE_S
 
     def _fate_clock(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
-        process.clock.skew_s += self.rng.uniform(-7200, 7200)
+        by_a_year = self.rng.choice((-YEAR_S, YEAR_S))
+        process.clock.skew_s += (
+            by_a_year if fault is Fault.CLOCK_YEAR else self.rng.uniform(-7200, 7200)
+        )
         self._fate_done(process, thread, effect, fault)
 
     def _fate_altered(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
@@ -298,6 +296,19 @@ class Scheduler:
         else:
             damaged = self._damaged(stored.body, fault)
             answer = damaged if isinstance(effect, Fetch) else Stored(damaged, stored.etag)
+        if answer is not stored and stored is not None:
+            self.activated[fault] += 1
+        self._answer(process, thread, answer)
+
+    def _fate_listed(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
+        assert isinstance(effect, Page)
+        page = list(self.world.perform(effect))
+        if fault is Fault.LISTED_SHORT:
+            answer = page[: self.rng.randint(1, max(len(page), 1))]
+        else:
+            answer = [entry for entry in page if entry.key not in self.world.newest]
+        if answer != page:
+            self.activated[fault] += 1
         self._answer(process, thread, answer)
 
     def _damaged(self, body: bytes, fault: Fault) -> bytes:
@@ -311,7 +322,8 @@ class Scheduler:
 
     def _no_answer(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
         """No answer: the store client repeats what is safe to repeat, a few times."""
-        once = isinstance(effect, Create | Replace)
+        asked = effect.effect if isinstance(effect, InFork) else effect
+        once = isinstance(asked, Create | Replace)
         thread.tries += 1
         if once or thread.tries >= RETRIES_MAX:
             self._fail(process, thread, Unavailable(str(effect.at), fault, "try again"))
@@ -367,8 +379,11 @@ class Scheduler:
         self.judge.heard(process.name, what, *facts)
         self._tell(f"{process.name} says: {what} {' '.join(str(fact) for fact in facts)[:100]}")
 
+    def _did(self, action: Action) -> None:
+        self.actions[action] += 1
+
     def _note(self, process: Process, thread: Thread, effect: Effect, fault: Fault) -> None:
-        if fault is not Fault.NONE:
+        if fault not in PERHAPS:
             self.activated[fault] += 1
         key = getattr(effect, "key", None) or getattr(effect, "prefix", "")
         line = f"{process.name}/{thread.name} {effect.at} {type(effect).__name__} {key}"
@@ -412,6 +427,10 @@ _FATES: dict[Fault, Callable[[Scheduler, Process, Thread, Effect, Fault], None]]
     Fault.PAUSE_PAST_LEASE: Scheduler._fate_pause,
     Fault.ZOMBIE: Scheduler._fate_zombie,
     Fault.CLOCK_JUMP: Scheduler._fate_clock,
+    Fault.CLOCK_YEAR: Scheduler._fate_clock,
+    Fault.MINUTES_LATE: Scheduler._fate_minutes_late,
+    Fault.LISTED_SHORT: Scheduler._fate_listed,
+    Fault.LISTED_STALE: Scheduler._fate_listed,
     Fault.TRUNCATED: Scheduler._fate_altered,
     Fault.FLIPPED: Scheduler._fate_altered,
     Fault.STALE: Scheduler._fate_altered,

@@ -14,7 +14,7 @@ no write is passed on any more, not even one that was on its way.
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -22,10 +22,12 @@ from penstock.chaos.s3_proxy import Answer, Request, Upstream, listen
 from penstock.chaos.store_fault_kinds import (
     ANSWERED,
     DUPLICATE_AFTER_S,
+    LATE_AFTER_S,
     NOT_PASSED_ON,
     SLOW_S,
     Only,
     StoreFault,
+    is_of_head,
 )
 from penstock.clock import Clock
 
@@ -83,6 +85,8 @@ class StoreFaults:
         self._armed: tuple[Armed, ...] = ()
         self._arming = threading.Lock()
         self._writing = threading.Lock()
+        self._heads: dict[str, tuple[Answer | None, Answer]] = {}
+        """Of each HEAD that was swapped, the version before the last swap, and the last."""
         self._closed = False
 
     def arm(self, fault: StoreFault, only: Only | None = None, times: int = 1) -> Armed:
@@ -93,12 +97,12 @@ class StoreFaults:
         return armed
 
     def disarm(self) -> None:
-        """What has not begun does not happen any more. A duplicate that waits is still sent."""
+        """What has not begun does not happen any more. A write that waits is still sent."""
         with self._arming:
             self._armed = ()
 
     def close(self) -> None:
-        """Hang up on everybody from now on; duplicates that still wait are dropped."""
+        """Hang up on everybody from now on; writes that still wait are dropped."""
         self.disarm()
         with self._writing:  # whoever has the turn finishes
             self._closed = True
@@ -114,6 +118,10 @@ class StoreFaults:
         if armed.fault is StoreFault.SLOW:
             armed.happened(request)
             return self._slowly(request, upstream)
+        if armed.fault is StoreFault.LATE:
+            armed.happened(request)
+            self._later("late", LATE_AFTER_S, lambda: self._passed(request, upstream))
+            return None
         return self._altered(armed, request, upstream)
 
     def _passed(self, request: Request, upstream: Upstream) -> Answer | None:
@@ -122,9 +130,19 @@ class StoreFaults:
             if request.is_read:
                 return None if self._closed else upstream(request)
             with self._writing:
-                return None if self._closed else upstream(request)
+                answer = None if self._closed else upstream(request)
+                self._remember(request, answer)
+                return answer
         except (OSError, http.client.HTTPException):
             return None
+
+    def _remember(self, request: Request, answer: Answer | None) -> None:
+        """Keep what a HEAD was before a swap, for whoever is to read it once more."""
+        if answer is None or answer.status >= 300 or not is_of_head(request):
+            return
+        etag = {"ETag": answer.header("etag") or ""}
+        before = self._heads.get(request.path, (None, None))[1]
+        self._heads[request.path] = (before, Answer(200, etag, request.body))
 
     def _slowly(self, request: Request, upstream: Upstream) -> Answer | None:
         self._clock.sleep(SLOW_S / 2)
@@ -141,19 +159,36 @@ class StoreFaults:
         if armed.fault is StoreFault.DUPLICATED:
             self._send_again_later(armed, request, upstream)
             return answer
+        if armed.fault is StoreFault.STALE:
+            return self._as_it_was(armed, request, answer)
         armed.happened(request)
         return ANSWERED[armed.fault](answer)
 
-    def _send_again_later(self, armed: Armed, request: Request, upstream: Upstream) -> None:
-        """From a thread of its own: whoever sent it has its answer, and may be gone by then."""
+    def _as_it_was(self, armed: Armed, request: Request, answer: Answer) -> Answer:
+        """The version before, if there was one and it is another."""
+        before, _ = self._heads.get(request.path, (None, None))
+        if before is None or before.header("etag") == answer.header("etag"):
+            armed.missed()
+            return answer
+        armed.happened(request)
+        return before
 
+    def _send_again_later(self, armed: Armed, request: Request, upstream: Upstream) -> None:
         def send_again() -> None:
-            self._clock.sleep(DUPLICATE_AFTER_S)
             answer = self._passed(request, upstream)
             if answer is not None:
                 armed.happened(request, f" and answered with {answer.status}")
 
-        threading.Thread(target=send_again, daemon=True, name="penstock-duplicate").start()
+        self._later("duplicate", DUPLICATE_AFTER_S, send_again)
+
+    def _later(self, name: str, after_s: float, send: Callable[[], object]) -> None:
+        """From a thread of its own: whoever sent it may be gone by then."""
+
+        def wait_and_send() -> None:
+            self._clock.sleep(after_s)
+            send()
+
+        threading.Thread(target=wait_and_send, daemon=True, name=f"penstock-{name}").start()
 
 
 def _can_suffer(request: Request, answer: Answer) -> bool:

@@ -41,6 +41,8 @@ SUBJECT_CHARS_MAX = 120
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NOWHERE = ("/dev", "/proc")
 """Nothing that is written there stays."""
+_SHARED_MEMORY = "/dev/shm"
+"""The exception: a file written there stays until the machine stops."""
 
 _NOT_THEIRS = (
     "_frozen_importlib",
@@ -123,7 +125,10 @@ class _Watch:
         if event.startswith("socket."):
             return False
         path = Path(subject).absolute()
-        return any(path.is_relative_to(folder) for folder in self.allowed)
+        if any(path.is_relative_to(folder) for folder in self.allowed):
+            return True
+        is_device = any(path.is_relative_to(folder) for folder in _NOWHERE)
+        return is_device and not path.is_relative_to(_SHARED_MEMORY)
 
 
 @dataclass(slots=True)
@@ -146,7 +151,7 @@ def install(folder: str, allowed: Sequence[str] = ()) -> None:
     nothing else. An attempt that is under way is watched from now on.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    quiet = (*_NOWHERE, *(str(Path(each).absolute()) for each in allowed))
+    quiet = tuple(str(Path(each).absolute()) for each in allowed)
     if _switch.watch is None:
         _switch.watch = _Watch(Path(folder), quiet, _under_way(sys._getframe()))
     else:

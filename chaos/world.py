@@ -5,22 +5,31 @@ is a model with a cursor, as small as one can be. Every write that really happen
 the witness, which knows more than any process in the world does.
 """
 
+import hashlib
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from penstock.checkpoint import MemoryStore
+from penstock.checkpoint.fork import Copy, InFork
+from penstock.checkpoint.formats import verify
 from penstock.checkpoint.perform import store_handlers
 from penstock.effects import Create, Delete, Effect, Put, Replace, Stored
-from penstock.ids import Epoch
+from penstock.errors import Corrupt, Fenced
+from penstock.ids import Epoch, Key, Token
 from penstock.sinks import Apply, Cursor, Held, ReadCursor
 from penstock.sinks.cursors import is_applied
 
-__all__ = ["ModelSink", "ProcessClock", "SeededChance", "Shard", "Witness", "World"]
+__all__ = ["Accept", "ModelSink", "ProcessClock", "SeededChance", "Shard", "Witness", "World"]
 
 EPOCH_START_S = 1_700_000_000.0
+NEWEST_MAX = 8
+
+Outputs = list[tuple[Epoch, tuple[bytes, ...]]]
+"""What a shard was given, epoch by epoch."""
 
 
 class Witness(Protocol):
@@ -36,12 +45,22 @@ class Witness(Protocol):
         """A sink took rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Accept(Effect):
+    """Put a shard of a sink right by hand, after going back, and let it go on from HEAD."""
+
+    sink: str
+    shard: int
+    cursor: Cursor
+    token: Token
+
+
 @dataclass(slots=True)
 class Shard:
     """One shard of the model sink: rows and cursor, changed together."""
 
     held: Held | None = None
-    outputs: list[tuple[Epoch, tuple[bytes, ...]]] = field(default_factory=list)
+    outputs: Outputs = field(default_factory=list)
 
 
 class ModelSink:
@@ -64,36 +83,58 @@ class ModelSink:
         shard.held = Held(effect.cursor, effect.token)
         return True
 
-    def _shard(self, effect: Apply | ReadCursor) -> Shard:
+    def accept(self, effect: Accept, right: Callable[[Accept], Outputs]) -> None:
+        """Hold the rows that are right, and that cursor. Accepting once more changes nothing."""
+        shard = self._shard(effect)
+        if shard.held == Held(effect.cursor, effect.token):
+            return
+        if shard.held is not None and shard.held.token > effect.token:
+            raise Fenced(
+                f"sink {effect.sink}", held=effect.token, newest=shard.held.token, by="a leader"
+            )
+        shard.outputs = right(effect)
+        shard.held = Held(effect.cursor, effect.token)
+
+    def _shard(self, effect: Apply | ReadCursor | Accept) -> Shard:
         return self.shards.setdefault((effect.sink, effect.shard), Shard())
 
 
 class World:
     """Everything outside the processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.now_s = 0.0
         self.sink = ModelSink()
-        self.store = MemoryStore(ProcessClock(self))
+        self.store = store or MemoryStore(ProcessClock(self))
+        self.fork = MemoryStore(ProcessClock(self))
+        """Where a fork of the root goes."""
         self.witness: Witness | None = None
+        self.put_right: Callable[[Accept], Outputs] | None = None
+        """Who knows what a shard must hold that is put right by hand."""
+        self.newest: deque[Key] = deque(maxlen=NEWEST_MAX)
+        """The objects that were written last, for listings that lack them."""
         self.previous: dict[str, Stored] = {}
         """What each replaced object was before its last change, for stale reads."""
-        self._handlers: dict[type[Any], Callable[[Any], Any]] = {
+        self.handlers: dict[type[Any], Callable[[Any], Any]] = {
             **store_handlers(self.store, ProcessClock(self)),
             ReadCursor: self.sink.cursor,
             Apply: self._apply,
+            Accept: self._accept,
+            Copy: self._copy,
+            InFork: lambda asked: self._in_fork[type(asked.effect)](asked.effect),
             Create: self._conditional,
             Replace: self._conditional,
             Delete: self._delete,
             Put: self._put,
         }
         self._conditionally = store_handlers(self.store, ProcessClock(self))
+        self._in_fork = store_handlers(self.fork, ProcessClock(self))
         self._on_the_way: list[tuple[float, int, Callable[[], Any]]] = []
         self._sent = 0
 
     def perform(self, effect: Effect) -> Any:
         """Do what the effect says, really and at once."""
-        return self._handlers[type(effect)](effect)
+        return self.handlers[type(effect)](effect)
 
     def later(self, delay_s: float, action: Callable[[], Any]) -> None:
         """Let something arrive in `delay_s`, whatever has become of its sender."""
@@ -120,6 +161,8 @@ class World:
         return etag
 
     def _put(self, effect: Put) -> None:
+        if self.store.get(effect.key) is None:
+            self.newest.append(effect.key)
         self.store.put(effect.key, effect.body)
         if self.witness is not None:
             self.witness.wrote(effect.key)
@@ -132,6 +175,17 @@ class World:
     def _apply(self, effect: Apply) -> None:
         if self.sink.apply(effect) and self.witness is not None:
             self.witness.applied(effect)
+
+    def _accept(self, effect: Accept) -> None:
+        assert self.put_right is not None, "only a witness knows what a sink should hold"
+        self.sink.accept(effect, self.put_right)
+
+    def _copy(self, effect: Copy) -> None:
+        stored = self.store.get(effect.ref.key)
+        if stored is None:
+            raise Corrupt(effect.ref.key, "is missing, though the epoch needs it", "fork another")
+        verify(effect.ref, hashlib.sha256(stored.body).hexdigest(), len(stored.body))
+        self.fork.put(effect.ref.key, stored.body)
 
 
 class ProcessClock:

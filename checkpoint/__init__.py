@@ -25,7 +25,7 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.memory_store import MemoryStore
 from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import perform, store_handlers
-from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
+from penstock.checkpoint.pins import Pin, Pins, list_pins, pin, read_pins, unpin
 from penstock.checkpoint.recovery import Lineage, recover
 from penstock.checkpoint.rewind import find_epoch
 from penstock.checkpoint.root import Lease, Root, Session
@@ -49,6 +49,7 @@ __all__ = [
     "Output",
     "PartitionState",
     "Pin",
+    "Pins",
     "Range",
     "Ref",
     "Retention",
@@ -61,6 +62,7 @@ __all__ = [
     "collect",
     "find_epoch",
     "lead",
+    "list_pins",
     "open_store",
     "perform",
     "pin",

@@ -1,9 +1,11 @@
 """Reading what HEAD reaches: every object verified, every absence explained.
 
 An object that a manifest names and the store does not have is not yet a damage. Perhaps
-another leader took over and collected it; perhaps retention gave it up while we were reading.
-The object is read again, looked for in a listing, and HEAD is asked; only if HEAD knows of
-neither is it called missing.
+another leader took over and collected it; perhaps retention gave it up, or history was rewound,
+while we were reading. The object is read again, looked for in a listing, and HEAD is asked; only
+if HEAD knows of none of these is it called missing. So a reader keeps one chain from the HEAD that
+it begins with to the last object it reads: a new chain would take the HEAD of another line of
+history for its own.
 """
 
 import hashlib
@@ -35,14 +37,23 @@ class Chain:
     """A root as a reader sees it. With a tenure, it also notices that the tenure is over."""
 
     def __init__(
-        self, tenure: Tenure | None = None, known: MutableMapping[Key, Manifest] | None = None
+        self,
+        tenure: Tenure | None = None,
+        known: MutableMapping[Key, Manifest] | None = None,
+        generation: Generation | None = None,
     ) -> None:
         """`known` are manifests that need not be read again, since they never change. What is
-        read is added to it."""
+        read is added to it. `generation` is the line of history that the reader's names come
+        from; by default, that of the first HEAD which this chain reads."""
         self._tenure = tenure
         self._known = known
-        self._generation: Generation | None = None
-        """The line of history this reader began with."""
+        self._generation = generation
+
+    @property
+    def generation(self) -> Generation:
+        """The line of history that the reader's names come from."""
+        assert self._generation is not None, "known once HEAD was read"
+        return self._generation
 
     def head(self, at: Point) -> Steps[Seen[Head]]:
         """HEAD now. `Invalid` if there is none: then this is no root. `Corrupt` if there is

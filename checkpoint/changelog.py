@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.formats import Ref, not_longer, verify
+from penstock.checkpoint.hashed_file import HashedFile
 from penstock.checkpoint.recovery import PartitionName
 from penstock.checkpoint.root import Root
 from penstock.errors import Corrupt, Gone
@@ -60,7 +61,7 @@ def _read_segment(root: Root, epoch: Epoch, ref: Ref, scratch: Path) -> Iterator
     path = scratch / f"{root.chance.unique()}.sst"
     try:
         with path.open("w+b") as target:
-            if not root.store.download(ref.key, target):
+            if not root.store.download(ref.key, HashedFile(target, not_longer(ref))):
                 raise Corrupt(ref.key, "is missing", "restore it from a copy")
         verify(ref, sha256_of(path), path.stat().st_size)
         changes = read_changes(path, scratch / root.chance.unique(), StateSettings())

@@ -25,10 +25,10 @@ from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.head import Head
 from penstock.checkpoint.layout import EPOCH_PREFIXES, HEAD_KEY, epoch_of, token_of
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.pins import Pin, read_pins
+from penstock.checkpoint.pins import Pin, list_pins
 from penstock.checkpoint.recovery import LineageWalk
 from penstock.effects import Delete, Entry, Page, Steps
-from penstock.errors import Gone, Invalid
+from penstock.errors import Corrupt, Gone, Invalid
 from penstock.fencing.heartbeat import HEARTBEAT_PREFIX
 from penstock.ids import Epoch, Key
 from penstock.points import Point
@@ -43,8 +43,8 @@ class Retention:
     epochs: int = 100
     """At least this many of the last epochs."""
     age_s: float = 3600.0
-    """Every epoch that was the last one less than this long before the present last one. A
-    leader's clock that has jumped ahead makes epochs count as young: more is kept, never less."""
+    """Every epoch that was the last one less than this long before the present last one, by the
+    steady time of the leaders: one bad reading of a clock makes no epoch older or younger."""
     grace_s: float = 600.0
     """How much older than HEAD's last write, by the store's clock, garbage must be."""
 
@@ -68,6 +68,9 @@ class Collected:
     kept: int
     removed: int
     removed_bytes: int
+    unreadable: tuple[str, ...] = ()
+    """Why nothing was removed, and the floor stays: objects below `pins/` that are no readable
+    pins. What they keep is unknown, so everything is kept."""
 
 
 @dataclass(slots=True)
@@ -88,15 +91,21 @@ def collect(
 
     1. Read HEAD: its floor is what we obey from here on, however long we take.
     2. Walk from HEAD to the floor, and on as far as the floor's state needs.
-    3. List the pins, and walk from each. Only now: see `pins`.
+    3. List the pins, and walk from each. Only now: see `pins`. If one cannot be read, stop.
     4. Page through the objects. After each page look at HEAD again: if history was rewound
        since 1, stop, for epochs above the pin are being written anew.
     5. Remove what belongs to an epoch HEAD had reached in 1, and was not met in 2 or 3.
     """
     head = (yield from chain.head(Point.COLLECT_HEAD)).document  # 1
     reach = yield from _from_head(chain, head, retention)  # 2
-    for pin in (yield from read_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)):  # 3
-        yield from _from_pin(chain, pin, reach.keys)
+    found = yield from list_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)  # 3
+    if found.unreadable:
+        return Collected(head.floor, head.floor, 0, 0, 0, tuple(map(str, found.unreadable)))
+    for pin in found.pins:
+        try:
+            yield from _from_pin(chain, pin, reach.keys)
+        except Corrupt as damage:
+            return Collected(head.floor, head.floor, 0, 0, 0, (_does_not_hold(pin, damage),))
     kept, removed, removed_bytes = yield from _sweep(chain, head, reach.keys, retention)
     floors = [(needed or {}).get(sink, head.floor) for sink in reach.sinks]
     next_floor = max(head.floor, min([reach.next_floor, *floors]))
@@ -132,6 +141,13 @@ def _from_pin(chain: Chain, pin: Pin, keys: set[Key]) -> Steps[None]:
         yield from _walk(chain, newest, pin.epoch, keys)
 
 
+def _does_not_hold(pin: Pin, damage: Corrupt) -> str:
+    """Damage, or a pin whose request arrived after its writer had given up: nothing tells which,
+    so everything is kept."""
+    why = f"pin {pin.name} of epoch {pin.epoch} does not hold ({damage.subject} {damage.found})"
+    return f"{why}: let go of it with `penstock savepoint ROOT {pin.name} --remove`."
+
+
 def _keeps(
     retention: Retention, manifest: Manifest, later: Manifest | None, newest: Manifest
 ) -> bool:
@@ -162,8 +178,10 @@ def _walk(chain: Chain, oldest: Manifest, floor: Epoch, keys: set[Key]) -> Steps
 def _keep_tail(chain: Chain, manifest: Manifest, floor: Epoch, keys: set[Key]) -> Steps[None]:
     """Keep the manifests that name files of a table which its index does not list yet: whoever
     goes back to this epoch needs them."""
-    listed = min((index.epoch for index in manifest.tables.values()), default=None)
-    while listed is not None and manifest.parent is not None and manifest.epoch > listed + 1:
+    listed = min((index.epoch for index in manifest.tables.values()), default=manifest.epoch)
+    while manifest.parent is not None and (
+        manifest.epoch > listed + 1 or manifest.follows_unlisted_files()
+    ):
         keys.add(manifest.parent.key)
         manifest = yield from chain.manifest(manifest.parent, floor, Point.COLLECT_MANIFEST)
 

@@ -14,7 +14,7 @@ Every write takes the same steps, in this order:
 
 A crash before 4 leaves a staging file; the next process on the host sweeps it. A crash
 after 4 leaves the object, whole. Readers take no lock, because a rename is atomic.
-Opening changes nothing: the folder is made by the first write.
+Opening changes nothing: the folder is made by the first write. Links below it are refused.
 """
 
 import hashlib
@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.checkpoint.folder_errors import explained
+from penstock.checkpoint.folder_links import open_regular, refuse_link, refuse_links_above
 from penstock.checkpoint.folder_locks import FolderLocks
 from penstock.checkpoint.folder_staging import Staging
 from penstock.checkpoint.folder_walk import walk
 from penstock.checkpoint.hashed_file import Receiver
-from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key
+from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key, check_size
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
 from penstock.errors import Corrupt, Unavailable
@@ -75,6 +76,7 @@ class DirectoryStore:
         """Remove the object and the folders it leaves empty; no error if there is none."""
         with self._explained(key):
             path = self._path(key)
+            refuse_links_above(self._folder, key)
             if not path.is_file():
                 return
             with self._locks.held(key):
@@ -114,10 +116,7 @@ class DirectoryStore:
 
     def _open(self, key: Key) -> BinaryIO | None:
         """The object's file. One open file is one version, whatever is renamed over it."""
-        try:
-            return self._path(key).open("rb")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
+        return open_regular(self._folder, key)
 
     def _read_chunk(self, key: Key, file: BinaryIO, size_bytes: int) -> bytes:
         """Errors of the object only: those of the file it is copied to are the caller's."""
@@ -129,7 +128,9 @@ class DirectoryStore:
         if file is None:
             return None
         with file:
-            body = file.read()
+            size_bytes = os.fstat(file.fileno()).st_size
+            check_size(key, size_bytes)
+            body = file.read(size_bytes)
         return Stored(body, _etag(body))
 
     def _version(self, key: Key) -> ETag | None:
@@ -167,6 +168,7 @@ class DirectoryStore:
     def _place(self, key: Key, staged: Path, fits: Callable[[], bool]) -> bool:
         """Steps 2 to 5."""
         path = self._path(key)
+        refuse_links_above(self._folder, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locks.held(key):  # 2
             if not fits():  # 3
@@ -192,6 +194,8 @@ class DirectoryStore:
         self._folder.mkdir(parents=True, exist_ok=True)
         for folder in (self._folder, *missing):
             _fsync_folder(folder.parent)
+        for own in (".staging", ".locks"):
+            refuse_link(f"{self._folder}/{own}", own)
         self._staging.sweep()
         self._ready = True
 

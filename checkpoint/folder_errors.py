@@ -17,6 +17,7 @@ _FULL = "could not be written because the disk is full"
 _DENIED = "cannot be reached because this process has no permission"
 _CONFLICT = "cannot be a file because a folder stands there, or a file where a folder is needed"
 _UNLOCKABLE = "cannot be locked because the file system has no file locks"
+_NO_FILE = "is a link, a socket or a device, and no file"
 _TOO_LONG = "has a name that is too long for the file system"
 
 _MEANINGS: dict[int, tuple[type[PenstockError], str, str]] = {
@@ -28,6 +29,8 @@ _MEANINGS: dict[int, tuple[type[PenstockError], str, str]] = {
     errno.ENOTDIR: (Invalid, _CONFLICT, "move what is in the way in {folder}"),
     errno.EISDIR: (Invalid, _CONFLICT, "move what is in the way in {folder}"),
     errno.EEXIST: (Invalid, _CONFLICT, "move what is in the way in {folder}"),
+    errno.ELOOP: (Invalid, _NO_FILE, "put a file in its place in {folder}"),
+    errno.ENXIO: (Invalid, _NO_FILE, "put a file in its place in {folder}"),
     errno.ENAMETOOLONG: (Invalid, _TOO_LONG, "use shorter names"),
     errno.ENOLCK: (Invalid, _UNLOCKABLE, "keep {folder} on a file system with flock"),
     errno.EOPNOTSUPP: (Invalid, _UNLOCKABLE, "keep {folder} on a file system with flock"),

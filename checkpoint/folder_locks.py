@@ -36,7 +36,7 @@ class FolderLocks:
         """Hold the lock of `key`, waiting at most `LOCK_WAIT_S_MAX` for it."""
         path = self.path(key)
         self._folder.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             self._take(descriptor, path)
             yield

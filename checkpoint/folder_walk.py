@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.checkpoint.folder_links import refuse_link, refuse_links_above
 from penstock.checkpoint.store import is_key
 from penstock.effects import Entry
 from penstock.ids import Key
@@ -21,6 +22,7 @@ def walk(root: Path, prefix: str, after: str) -> Iterator[Entry]:
     """Entries of `root` whose key starts with `prefix` and is above `after`, in key order."""
     folder, slash, _ = prefix.rpartition("/")
     if not slash or is_key(folder):
+        refuse_links_above(root, folder + slash)
         yield from _walk(root, folder + slash, prefix, after)
 
 
@@ -42,7 +44,7 @@ def _names(folder: Path) -> list[str]:
             ours = [item for item in found if is_key(item.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(item.name + "/" * item.is_dir() for item in ours)
+    return sorted(item.name + "/" * item.is_dir(follow_symlinks=False) for item in ours)
 
 
 def _is_over(key: str, after: str) -> bool:
@@ -51,8 +53,9 @@ def _is_over(key: str, after: str) -> bool:
 
 
 def _entry(root: Path, key: str) -> Iterator[Entry]:
+    refuse_link(f"{root}/{key}", key)  # left out, it would look as if nothing were there
     try:
-        status = (root / key).stat()
+        status = (root / key).lstat()
     except FileNotFoundError:  # deleted since its folder was read
         return
     yield Entry(Key(key), status.st_size, status.st_mtime)

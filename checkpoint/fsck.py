@@ -11,8 +11,8 @@ from penstock.checkpoint.chain import READS_MAX, Chain, is_listed
 from penstock.checkpoint.formats import Ref, verify
 from penstock.checkpoint.layout import pin_key
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.pins import Pin, read_pins
-from penstock.checkpoint.recovery import LineageWalk
+from penstock.checkpoint.pins import Pin, list_pins
+from penstock.checkpoint.recovery import LineageWalk, recover
 from penstock.effects import Digest, Digested, Steps
 from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch, Key
@@ -56,6 +56,7 @@ def check(chain: Chain) -> Steps[Findings]:
         try:
             if head.manifest is not None:
                 yield from look.line(head.manifest, head.epoch, head.floor)
+                yield from look.state(head.manifest, head.epoch)
             break
         except Gone:
             head = (yield from chain.head(Point.READ_HEAD)).document
@@ -67,7 +68,9 @@ def check(chain: Chain) -> Steps[Findings]:
 
 
 def _check_pins(chain: Chain, look: "_Check") -> Steps[None]:
-    for pin in (yield from read_pins(Point.READ_HEAD, Point.READ_HEAD)):
+    found = yield from list_pins(Point.READ_HEAD, Point.READ_HEAD)
+    look.found.wrong += map(str, found.unreadable)
+    for pin in found.pins:
         look.found.pins += 1
         try:
             yield from look.line(pin.manifest, pin.epoch, pin.epoch)
@@ -103,6 +106,18 @@ class _Check:
             later, at, epoch = manifest, manifest.parent, Epoch(manifest.epoch - 1)
         for lineage in walk.lineages().values():
             yield from self._objects(lineage.refs(), floor)
+
+    def state(self, ref: Ref, epoch: Epoch) -> Steps[None]:
+        """What the next start walks over to rebuild the state of the last epoch."""
+        try:
+            newest = yield from self._chain.manifest(ref, epoch, Point.READ_MANIFEST)
+            lineages = yield from recover(self._chain, newest)
+        except Corrupt as wrong:
+            if not any(line.startswith(f"{wrong.subject} ") for line in self.found.wrong):
+                self.found.wrong.append(str(wrong))
+            return
+        for lineage in lineages.values():
+            yield from self._objects(lineage.refs(), epoch)
 
     def _manifest(
         self, ref: Ref, needed_by: Epoch, later: Manifest | None

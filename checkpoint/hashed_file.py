@@ -5,6 +5,7 @@ keeps the bytes as they came, so that an object of one chunk is not copied.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
 __all__ = ["Chunks", "HashedFile", "Receiver"]
@@ -24,13 +25,17 @@ class Receiver(Protocol):
 
 
 class Chunks:
-    """Bytes in memory."""
+    """Bytes in memory. `check` is told how many there are, and raises if these are too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[int], None]) -> None:
         self._chunks: list[bytes] = []
+        self._check = check
+        self._size_bytes = 0
 
     def write(self, chunk: bytes) -> int:
         """Keep a chunk."""
+        self._size_bytes += len(chunk)
+        self._check(self._size_bytes)
         self._chunks.append(chunk)
         return len(chunk)
 
@@ -39,6 +44,7 @@ class Chunks:
         if position != 0:
             raise ValueError("chunks can only be rewound to their start")
         self._chunks.clear()
+        self._size_bytes = 0
         return 0
 
     def truncate(self) -> int:
@@ -52,10 +58,13 @@ class Chunks:
 
 class HashedFile:
     """What a download needs of a file: writing, and starting over. Without a file behind it, only
-    the hash and the length are kept."""
+    the hash and the length are kept. `check` is told the length, and raises if it is too much."""
 
-    def __init__(self, file: BinaryIO | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO | None = None, check: Callable[[int], None] = lambda size_bytes: None
+    ) -> None:
         self._file = file
+        self._check = check
         self._hash = hashlib.sha256()
         self.size_bytes = 0
 
@@ -67,6 +76,7 @@ class HashedFile:
         """Write, and hash."""
         self._hash.update(chunk)
         self.size_bytes += len(chunk)
+        self._check(self.size_bytes)
         return len(chunk) if self._file is None else self._file.write(chunk)
 
     def seek(self, position: int) -> int:

@@ -10,21 +10,33 @@ import msgspec
 
 from penstock.checkpoint.formats import Ref, Sealed, seal, unseal
 from penstock.checkpoint.layout import HEAD_KEY
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
 from penstock.fencing.register import Landed, Register
+from penstock.fields import ORDINAL_MAX, FormatNumber
 from penstock.ids import CommitId, Epoch, Generation, Holder, JobName, Token
 
-__all__ = ["HEAD_FORMAT", "HEAD_REGISTER", "RECENT_MAX", "Head"]
+__all__ = ["HEAD_FORMAT", "HEAD_REGISTER", "RECENT_MAX", "Head", "next_ordinal"]
 
 HEAD_FORMAT = 1
 RECENT_MAX = 64
 """How many commits back HEAD remembers, for leaders that never heard of their own success."""
 
 
+def next_ordinal(what: str, number: int) -> int:
+    """The number after one that HEAD holds; `Corrupt` if none can be stored after it."""
+    if number >= ORDINAL_MAX:
+        raise Corrupt(
+            HEAD_KEY,
+            f"holds {what} {number}, the last that can be stored",
+            "it is forged or damaged: restore it from a copy; nothing was changed",
+        )
+    return number + 1
+
+
 class Head(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who leads, what is committed, and how far back history is promised."""
 
-    format: int = HEAD_FORMAT
+    format: FormatNumber = HEAD_FORMAT
     job: JobName
     generation: Generation = Generation(1)
     token: Token
@@ -73,11 +85,11 @@ class Head(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"belongs to job {self.job!r}, not to {job!r}",
                 "give this job a root of its own",
             )
-        return msgspec.structs.replace(self, token=self.token + 1, holder=holder)
+        return msgspec.structs.replace(self, token=next_ordinal("token", self.token), holder=holder)
 
     def advanced(self, manifest: Ref, commit: CommitId, floor: Epoch) -> Self:
         """This HEAD with one more epoch committed."""
-        epoch = Epoch(self.epoch + 1)
+        epoch = Epoch(next_ordinal("epoch", self.epoch))
         return msgspec.structs.replace(
             self,
             epoch=epoch,

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.head import Head
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.recovery import Lineage, recover, whole_changelog
@@ -25,6 +26,7 @@ from penstock.checkpoint.restore import Identity, Restorer
 from penstock.checkpoint.rewind import Target, find_epoch
 from penstock.checkpoint.root import Root
 from penstock.errors import Corrupt, Gone, Invalid
+from penstock.fields import Count, Text
 from penstock.state.database import PartitionDatabase
 from penstock.state.host import HostFolder
 from penstock.state.key_groups import GROUPS, partition_of
@@ -67,8 +69,8 @@ _ARROW: dict[type, pa.DataType] = {
 class _State(msgspec.Struct, frozen=True):
     """A state as the database knows it."""
 
-    number: int
-    description: dict[str, Any]
+    number: Count
+    description: dict[Text, Any]
 
 
 class StateView:
@@ -80,10 +82,12 @@ class StateView:
     ) -> None:
         self._root = root
         self._operator = operator
-        self._manifest = _manifest(root, operator, epoch)
+        head = root.head()
+        self._generation = head.generation
+        self._manifest = _manifest(root, head, operator, epoch)
         self._folders = HostFolder(scratch, root.chance)
         self._restorer = Restorer(root.store, SETTINGS, root.clock)
-        lineages = perform(recover(Chain(), self._manifest), root.handlers)
+        lineages = perform(recover(self._chain(), self._manifest), root.handlers)
         self._lineages = {at: line for (name, at), line in lineages.items() if name == operator}
 
     @property
@@ -164,11 +168,22 @@ class StateView:
 
     def _whole(self, partition: int) -> Callable[[], Lineage | None]:
         name, root = (self._operator, partition), self._root
-        return lambda: perform(whole_changelog(Chain(), self._manifest, name), root.handlers)
+        return lambda: perform(whole_changelog(self._chain(), self._manifest, name), root.handlers)
+
+    def _chain(self) -> Chain:
+        return Chain(generation=self._generation)
 
     def _explain(self, damage: Corrupt) -> None:
-        """A running job may have given the epoch up since: then nothing is damaged."""
-        epoch, floor = self._manifest.epoch, self._root.head().floor
+        """A running job may have given the epoch up since, or gone back before it: then nothing
+        is damaged."""
+        head = self._root.head()
+        epoch, floor = self._manifest.epoch, head.floor
+        if head.generation != self._generation:
+            raise Gone(
+                f"epoch {epoch}",
+                "is of a line of history that was rewound while it was looked at",
+                "look again",
+            ) from damage
         if epoch < floor and all(pin.epoch != epoch for pin in self._root.pins()):
             raise Gone(
                 f"epoch {epoch}",
@@ -190,13 +205,14 @@ def _text(key: Any) -> str:
     return key if isinstance(key, str) else msgspec.json.encode(plain(key)).decode().strip('"')
 
 
-def _manifest(root: Root, operator: str, epoch: Target | None) -> Manifest:
+def _manifest(root: Root, head: Head, operator: str, epoch: Target | None) -> Manifest:
     if epoch is None:
         manifest = root.newest()
         if manifest is None:
             raise Invalid(f"operator {operator}", "has no state yet", "run the job first")
     else:
-        manifest = perform(find_epoch(Chain(), root.head(), epoch), root.handlers).manifest
+        chain = Chain(generation=head.generation)
+        manifest = perform(find_epoch(chain, head, epoch), root.handlers).manifest
     if operator not in manifest.operators:
         known = ", ".join(sorted(manifest.operators)) or "none"
         raise Invalid(
@@ -298,7 +314,10 @@ def _column_entries(database: PartitionDatabase, number: int) -> Iterator[int]:
 
 def _schemas(database: PartitionDatabase) -> dict[str, _State]:
     body = database.schemas
-    return {} if body is None else msgspec.json.decode(body, type=dict[str, _State])
+    try:
+        return {} if body is None else msgspec.json.decode(body, type=dict[str, _State])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Corrupt(database.name, f"has no schemas ({error})", "run `penstock fsck`") from error
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -7,15 +7,18 @@ all it reaches is one whole, earlier epoch or the next.
 
 from penstock.checkpoint.chain import Chain, headless
 from penstock.checkpoint.formats import Ref, encode, ref_to
-from penstock.checkpoint.head import HEAD_REGISTER, Head
+from penstock.checkpoint.head import HEAD_REGISTER, Head, next_ordinal
 from penstock.checkpoint.layout import HEAD_KEY, manifest_key
 from penstock.checkpoint.manifest import Draft, Manifest
+from penstock.checkpoint.tally import tally_after
 from penstock.clock import Chance, Clock
 from penstock.effects import Page, Put, Steps, Wait
-from penstock.errors import Bug, PenstockError, Unavailable
+from penstock.errors import Bug, Corrupt, PenstockError, Unavailable
 from penstock.fencing import Landed, Lost, Seen, Tenure, read, swap, take_over
+from penstock.fields import TIME_MS_MAX
 from penstock.ids import CommitId, Epoch, Holder, JobName, Token, check_name
 from penstock.points import Point
+from penstock.steady_time import SteadyTime
 
 __all__ = ["Leader", "lead"]
 
@@ -56,7 +59,7 @@ class Leader:
         self.parent = parent
         """The last committed manifest, or None before the first."""
         self._seen = seen
-        self._clock = clock
+        self._time = SteadyTime(clock)
         self._chance = chance
         self._floor = seen.document.floor
 
@@ -81,6 +84,7 @@ class Leader:
         self.tenure.check()  # 1
         commit = CommitId(self._chance.unique())
         manifest = self._manifest(draft, commit)
+        _refuse_late(manifest)
         body = encode(manifest)
         ref = ref_to(manifest_key(manifest.epoch, commit), body)
         yield Put(Point.COMMIT_MANIFEST, ref.key, body)  # 2
@@ -107,22 +111,25 @@ class Leader:
         self._seen = outcome.seen
 
     def _manifest(self, draft: Draft, commit: CommitId) -> Manifest:
-        now_ms = int(self._clock.wall() * 1000)
+        epoch = Epoch(next_ordinal("epoch", self.head.epoch))
+        before = None if self.parent is None else self.parent.tally
         manifest = Manifest(
             job=self.head.job,
             generation=self.head.generation,
-            epoch=Epoch(self.head.epoch + 1),
+            epoch=epoch,
             token=self.tenure.token,
             holder=self.tenure.holder,
             commit=commit,
             parent=self.head.manifest,
-            at_ms=now_ms if self.parent is None else max(now_ms, self.parent.at_ms),
+            at_ms=self._time.now_ms(0 if self.parent is None else self.parent.at_ms),
             rows_in=draft.rows_in,
             sources=draft.sources,
             operators=draft.operators,
             sinks=draft.sinks,
             tables=draft.tables,
             planned_ms=draft.planned_ms,
+            tally=tally_after(before, epoch, draft.sinks),
+            description=draft.description,
         )
         flaw = manifest.flaw_after(self.parent)
         if flaw is not None:
@@ -138,6 +145,16 @@ class Leader:
         bug = Bug(HEAD_KEY, f"was changed by another with our token {now.token}", "report this")
         self.tenure.end(bug)
         return bug
+
+
+def _refuse_late(manifest: Manifest) -> None:
+    """Times never go back, so one that is forged would drive all later ones out of range."""
+    if max(manifest.at_ms, manifest.planned_ms) > TIME_MS_MAX:
+        raise Corrupt(
+            f"the manifest before epoch {manifest.epoch}",
+            "holds a time after which none can be stored",
+            "it is forged, or a clock was far ahead: restore an earlier epoch",
+        )
 
 
 def _interrupted() -> Unavailable:
@@ -162,7 +179,8 @@ class _Claim:
             return Head(job=self._job, token=Token(1), holder=self._holder)
         claimed = head.claimed(self._job, self._holder)
         if head.manifest is not None:
-            self.parent = yield from Chain().manifest(
+            chain = Chain(generation=head.generation)
+            self.parent = yield from chain.manifest(
                 head.manifest, head.epoch, Point.RECOVER_MANIFEST
             )
         return claimed

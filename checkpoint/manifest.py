@@ -10,7 +10,19 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from penstock.checkpoint.formats import Ref, decode
-from penstock.checkpoint.layout import epoch_of
+from penstock.checkpoint.layout import epoch_of, is_table_key
+from penstock.checkpoint.places import refuse_misplaced
+from penstock.checkpoint.tally import Output, Tally, tally_after
+from penstock.fields import (
+    Count,
+    DatabaseFile,
+    FormatNumber,
+    Int64,
+    Name,
+    PartitionNumber,
+    Text,
+    TimeMs,
+)
 from penstock.ids import Attempt, CommitId, Epoch, Generation, Holder, JobName, Token
 
 __all__ = [
@@ -28,30 +40,31 @@ __all__ = [
     "decode_manifest",
 ]
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""2: the tally of tables, and the description of the job. Manifests of format 1 have neither."""
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Offsets read: from `start` up to, not including, `stop`."""
 
-    start: int
-    stop: int
+    start: Int64
+    stop: Int64
 
 
 class SourceProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far one source has been read."""
 
-    ranges: dict[str, Range] = {}
+    ranges: dict[Text, Range] = {}
     """What this epoch read, per source partition."""
-    resume_at: dict[str, int] = {}
+    resume_at: dict[Text, Int64] = {}
     """Next offset to read, per source partition. Never the last one read."""
-    watermark_ms: int | None = None
+    watermark_ms: Int64 | None = None
     """How far event time has come in this source. Never falls."""
-    seen_ms: dict[str, int] = {}
+    seen_ms: dict[Text, Int64] = {}
     """The latest event time seen, per source partition."""
-    active_ms: dict[str, int] = {}
+    active_ms: dict[Text, TimeMs] = {}
     """When the last epoch was planned that read something, per source partition."""
-    identities: dict[str, str] = {}
+    identities: dict[Text, Text] = {}
     """What tells a source's logs from others of the same name, such as the ids of its topics."""
 
 
@@ -65,7 +78,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of a snapshot, and the name it has in a database folder."""
 
-    name: str
+    name: DatabaseFile
     ref: Ref
 
 
@@ -96,14 +109,6 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     snapshot: Snapshot | None = None
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows staged for a sink by one task."""
-
-    partition: int
-    ref: Ref
-    rows: int
-
-
 class TableIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the files of a table are listed that epochs up to `epoch` have added.
 
@@ -118,18 +123,19 @@ class TableIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an epoch wants to make real. Everything it names is already stored."""
 
-    rows_in: int = 0
-    sources: dict[str, SourceProgress] = {}
-    operators: dict[str, dict[int, PartitionState]] = {}
-    sinks: dict[str, tuple[Output, ...]] = {}
-    tables: dict[str, TableIndex] = {}
-    planned_ms: int = 0
+    rows_in: Count = 0
+    sources: dict[Name, SourceProgress] = {}
+    operators: dict[Name, dict[PartitionNumber, PartitionState]] = {}
+    sinks: dict[Name, tuple[Output, ...]] = {}
+    tables: dict[Name, TableIndex] = {}
+    planned_ms: TimeMs = 0
+    description: Ref | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything recovery needs to know about one epoch."""
 
-    format: int = MANIFEST_FORMAT
+    format: FormatNumber = MANIFEST_FORMAT
     job: JobName
     generation: Generation
     epoch: Epoch
@@ -137,16 +143,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     holder: Holder
     commit: CommitId
     parent: Ref | None
-    at_ms: int
-    """When it was written, by its leader's clock; never earlier than its parent."""
-    rows_in: int
-    sources: dict[str, SourceProgress]
-    operators: dict[str, dict[int, PartitionState]]
-    sinks: dict[str, tuple[Output, ...]]
-    tables: dict[str, TableIndex] = {}
+    at_ms: TimeMs
+    """When it was written, by its leader's clock; never earlier than its parent, and steady: see
+    `penstock.steady_time`."""
+    rows_in: Count
+    sources: dict[Name, SourceProgress]
+    operators: dict[Name, dict[PartitionNumber, PartitionState]]
+    sinks: dict[Name, tuple[Output, ...]]
+    tables: dict[Name, TableIndex] = {}
     """The newest index of each table that has one."""
-    planned_ms: int = 0
+    planned_ms: TimeMs = 0
     """The time of the epoch, as its functions saw it: the same on every attempt."""
+    tally: Tally | None = None
+    """What every table was given up to this epoch; None in a root that an older version wrote."""
+    description: Ref | None = None
+    """What the root remembers of the job as of this epoch; None in roots of earlier versions."""
 
     @property
     def rows_out(self) -> int:
@@ -158,12 +169,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Bytes of everything this epoch added; what it only names again does not count."""
         return sum(ref.size_bytes for ref in self.refs() if epoch_of(ref.key) == self.epoch)
 
+    def follows_unlisted_files(self) -> bool:
+        """Whether earlier epochs added to a table that has no index yet, by what the tally says:
+        only their manifests name those files."""
+        totals = {} if self.tally is None else self.tally.tables
+        return any(
+            total.files > sum(is_table_key(output.ref.key) for output in self.sinks.get(table, ()))
+            for table, total in totals.items()
+            if table not in self.tables
+        )
+
     def refs(self) -> Iterator[Ref]:
         """Every object this epoch names, its parent aside."""
         yield from self.state_refs()
         for outputs in self.sinks.values():
             yield from (output.ref for output in outputs)
         yield from (index.ref for index in self.tables.values())
+        if self.description is not None:
+            yield self.description
 
     def new_refs(self) -> Iterator[Ref]:
         """The deltas and outputs: what only this epoch can name first."""
@@ -184,7 +207,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def flaw_after(self, previous: "Manifest | None") -> str | None:
         """Why the chain would be broken with this one behind `previous`, or None."""
         if previous is None:
-            return self._flaw_in_names() if self.epoch == 1 else f"epoch {self.epoch} has no parent"
+            if self.epoch != 1:
+                return f"epoch {self.epoch} has no parent"
+            return self._flaw_in_names() or self._flaw_in_tally(None)
         if self.epoch != previous.epoch + 1:
             return f"epoch {self.epoch} does not follow epoch {previous.epoch}"
         if self.token < previous.token:
@@ -195,6 +220,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             self._flaw_in_names()
             or self._flaw_in_parts(previous)
             or self._flaw_in_offsets(previous)
+            or self._flaw_in_tally(previous.tally)
         )
 
     def _flaw_in_names(self) -> str | None:
@@ -213,6 +239,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def _flaw_in_parts(self, previous: "Manifest") -> str | None:
         """Which operator, partition or sink is gone. One that rests is named with nothing new;
         one that is left out would be forgotten. A new generation may divide anew."""
+        if self.description is None and previous.description is not None:
+            return "the description of the job is left out"
         if self.generation > previous.generation:
             return None
         for sink in previous.sinks:
@@ -225,6 +253,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             gone = partitions.keys() - self.operators.get(operator, {}).keys()
             if gone:
                 return f"partition {min(gone)} of operator {operator} is left out"
+        return None
+
+    def _flaw_in_tally(self, before: Tally | None) -> str | None:
+        """Which table's tally is not its parent's and what this epoch added."""
+        if self.tally is None:
+            return None if before is None else "the tally of its tables is left out"
+        expected = tally_after(before, self.epoch, self.sinks)
+        if self.tally.since != expected.since:
+            return f"its tally counts from epoch {self.tally.since}, not from {expected.since}"
+        for table in sorted({*expected.tables, *self.tally.tables}):
+            if self.tally.total(table) != expected.total(table):
+                return f"the tally of table {table} is not its parent's and what it added"
         return None
 
     def _flaw_in_offsets(self, previous: "Manifest") -> str | None:
@@ -258,4 +298,6 @@ def _all_offsets(now: SourceProgress, before: SourceProgress) -> Mapping[str, in
 
 def decode_manifest(name: str, body: bytes) -> Manifest:
     """The manifest in `body`; see `penstock.checkpoint.formats.decode` for what it raises."""
-    return decode(name, body, Manifest, MANIFEST_FORMAT)
+    found = decode(name, body, Manifest, MANIFEST_FORMAT)
+    refuse_misplaced(name, found)
+    return found

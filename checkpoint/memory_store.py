@@ -24,6 +24,14 @@ class MemoryStore:
         self.page_entries_max = PAGE_ENTRIES_MAX
         self._writes = 0
 
+    def copied(self) -> "MemoryStore":
+        """Another store with the same objects, which each go their own way from here on."""
+        twin = MemoryStore(self._clock)
+        with self._lock:
+            twin._objects, twin._writes = dict(self._objects), self._writes
+        twin.page_entries_max = self.page_entries_max
+        return twin
+
     def get(self, key: Key) -> Stored | None:
         """The object and its version, or None."""
         check_key(key)

@@ -61,6 +61,8 @@ class _Strand:
 
     snapshot: Snapshot | None = None
     deltas: list[tuple[Epoch, Delta]] = field(default_factory=list)
+    is_born: bool = False
+    """Whether the walk has passed the epoch that named the partition first."""
 
     def add(self, epoch: Epoch, state: PartitionState) -> None:
         if self.done_at(epoch):
@@ -72,7 +74,7 @@ class _Strand:
 
     def done_at(self, epoch: Epoch) -> bool:
         """Whether nothing of `epoch` or earlier is needed."""
-        return self.snapshot is not None and epoch <= self.snapshot.epoch
+        return self.is_born or (self.snapshot is not None and epoch <= self.snapshot.epoch)
 
     def lineage(self) -> Lineage:
         since = tuple(reversed(self.deltas))
@@ -89,7 +91,8 @@ class LineageWalk:
         self._strands: dict[PartitionName, _Strand] | None = None
 
     def add(self, manifest: Manifest) -> None:
-        """Take one more step back. The first manifest says which partitions there are."""
+        """Take one more step back. The first manifest says which partitions there are. One that
+        an older manifest does not name was added to the job later, and has no past there."""
         states = {
             (operator, partition): state
             for operator, partitions in manifest.operators.items()
@@ -100,6 +103,8 @@ class LineageWalk:
         for name, strand in self._strands.items():
             if name in states:
                 strand.add(manifest.epoch, states[name])
+            else:
+                strand.is_born = True
 
     def needs(self, epoch: Epoch) -> bool:
         """Whether some partition still needs something from `epoch`."""
@@ -114,7 +119,7 @@ class LineageWalk:
 def whole_changelog(
     chain: Chain, newest: Manifest | None, name: PartitionName, at: Point = Point.RECOVER_MANIFEST
 ) -> Steps[Lineage | None]:
-    """The lineage of one partition without any snapshot: every delta since the first epoch.
+    """The lineage of one partition without any snapshot: every delta since its first epoch.
 
     None if history no longer reaches back that far: a part of a changelog rebuilds nothing.
     """
@@ -125,7 +130,7 @@ def whole_changelog(
         state = manifest.operators.get(operator, {}).get(partition)
         if state is not None and state.delta is not None:
             deltas.append((manifest.epoch, state.delta))
-        if manifest.parent is None:
+        if manifest.parent is None or state is None:
             return Lineage((), tuple(reversed(deltas)))
         try:
             manifest = yield from chain.manifest(manifest.parent, Epoch(manifest.epoch - 1), at)

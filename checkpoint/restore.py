@@ -16,13 +16,14 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.checkpoint.formats import Ref, verify
+from penstock.checkpoint.formats import Ref, not_longer, verify
 from penstock.checkpoint.hashed_file import HashedFile
 from penstock.checkpoint.manifest import Delta
 from penstock.checkpoint.recovery import Lineage
@@ -198,7 +199,8 @@ class _Opening:
 
     def rebuilt(self, lineage: Lineage, whole: Callable[[], Lineage | None]) -> OpenPartition:
         """Ways 2 to 5, in a new folder."""
-        held = self.folder.new_database()
+        with _writing(self.folder.path):
+            held = self.folder.new_database()
         try:
             try:
                 return self._from_store(lineage, whole, held)
@@ -298,13 +300,15 @@ class _Opening:
 
     def _lay(self, lineage: Lineage, folder: Path) -> None:
         """Put the snapshot's files where a database expects them."""
-        folder.mkdir(parents=True, exist_ok=True)
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         for file in lineage.files:
             cached, target = self.folder.file(file.ref.sha256), folder / file.name
-            if target.suffix == ".sst":
-                target.hardlink_to(cached)  # the database never changes a file, it only adds some
-            else:
-                shutil.copyfile(cached, target)
+            with _writing(target):
+                if target.suffix == ".sst":
+                    target.hardlink_to(cached)  # the database never changes a file, it adds some
+                else:
+                    shutil.copyfile(cached, target)
 
     def _ingest(self, database: PartitionDatabase, deltas: Sequence[tuple[Epoch, Delta]]) -> None:
         paths: list[Path] = []
@@ -325,13 +329,14 @@ class _Opening:
             with self.counting:
                 self.restore.discarded += 1
             path.unlink(missing_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{self.folder.chance.unique()}.part")
-        try:
-            self._download(ref, partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._download(ref, partial)
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
         self.verified.add(ref.sha256)
         return True
 
@@ -345,7 +350,7 @@ class _Opening:
 
     def _download(self, ref: Ref, path: Path) -> None:
         with path.open("w+b") as file:
-            target = HashedFile(file)
+            target = HashedFile(file, not_longer(ref))
             if not self.store.download(ref.key, target):
                 raise Corrupt(ref.key, "is missing", "restore it from a copy or an older epoch")
             found = target.hexdigest()
@@ -353,6 +358,20 @@ class _Opening:
         with self.counting:
             self.restore.downloads += 1
             self.restore.downloaded_bytes += ref.size_bytes
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A disk that is full or fails ends the opening at once, by the name of the file. The store
+    explains its own errors, so what arrives here is this host's."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"file {path}",
+            f"could not be written while state was restored ({error.strerror})",
+            f"free space in {path.parent}, or give this user access to it, and try again",
+        ) from error
 
 
 def _sweep(folder: PartitionFolder, lineage: Lineage) -> None:

@@ -26,10 +26,10 @@ import msgspec
 
 from penstock.checkpoint.chain import Chain, is_listed
 from penstock.checkpoint.formats import Ref, seal
-from penstock.checkpoint.head import HEAD_REGISTER, Head
-from penstock.checkpoint.layout import HEAD_KEY, pin_key
+from penstock.checkpoint.head import HEAD_REGISTER, Head, next_ordinal
+from penstock.checkpoint.layout import HEAD_KEY, is_table_key, pin_key, pin_name_of
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
+from penstock.checkpoint.pins import Pin, Pins, list_pins, pin, unpin
 from penstock.checkpoint.recovery import recover
 from penstock.clock import Chance
 from penstock.effects import Put, Steps
@@ -38,7 +38,16 @@ from penstock.fencing import take_over
 from penstock.ids import Epoch, Generation, Holder, JobName
 from penstock.points import Point
 
-__all__ = ["Found", "Target", "find_epoch", "is_table_file", "keep", "rewind", "table_tail"]
+__all__ = [
+    "Found",
+    "Target",
+    "find_epoch",
+    "is_table_file",
+    "keep",
+    "rewind",
+    "table_files_of",
+    "table_tail",
+]
 
 Target: TypeAlias = Epoch | str
 """An epoch by its number, or by the name of a pin."""
@@ -134,23 +143,32 @@ def rewind(job: JobName, holder: Holder, target: Target, chance: Chance) -> Step
 def table_tail(chain: Chain, manifest: Manifest, floor: Epoch) -> Steps[list[tuple[Ref, Manifest]]]:
     """The manifests before this one that a table needs: its index lists only what came earlier.
 
-    A sink without an index may be a table that has none yet: then as far back as is promised.
+    A table without an index needs all that added to it. A sink of which nothing tells whether it
+    is such a table is followed as far back as is promised.
     """
     starts = [index.epoch + 1 for index in manifest.tables.values()]
     unlisted = [outputs for sink, outputs in manifest.sinks.items() if sink not in manifest.tables]
     if any(not outputs or is_table_file(outputs[0].ref) for outputs in unlisted):
         starts.append(floor)
     found: list[tuple[Ref, Manifest]] = []
-    while manifest.parent is not None and manifest.epoch > min(starts, default=manifest.epoch):
+    while manifest.parent is not None and (
+        manifest.epoch > min(starts, default=manifest.epoch) or manifest.follows_unlisted_files()
+    ):
         ref, epoch = manifest.parent, Epoch(manifest.epoch - 1)
         manifest = yield from chain.manifest(ref, epoch, Point.READ_MANIFEST)
         found.append((ref, manifest))
     return found
 
 
+def table_files_of(manifest: Manifest) -> list[Ref]:
+    """The files that an epoch added to tables."""
+    outputs = (output for sink in manifest.sinks.values() for output in sink)
+    return [output.ref for output in outputs if is_table_file(output.ref)]
+
+
 def is_table_file(ref: Ref) -> bool:
     """Whether an output is a file of a table, which stays, and not one that is to be applied."""
-    return ref.key.startswith("tables/")
+    return is_table_key(ref.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +189,7 @@ class _Return:
         known = mine in head.recent
         return msgspec.structs.replace(
             head.claimed(self.job, self.holder),
-            generation=Generation(head.generation + 1),
+            generation=Generation(next_ordinal("generation", head.generation)),
             epoch=epoch,
             manifest=self.found.ref,
             recent=head.recent[: head.recent.index(mine) + 1] if known else (mine,),
@@ -182,8 +200,9 @@ class _Return:
 def _see_that_all_is_there(chain: Chain, found: Found, floor: Epoch) -> Steps[None]:
     """By listing, not by reading: a state may be large, and opening it verifies every byte."""
     lineages = yield from recover(chain, found.manifest)
-    yield from table_tail(chain, found.manifest, floor)
+    tail = yield from table_tail(chain, found.manifest, floor)
     refs = [*found.manifest.refs(), *(ref for line in lineages.values() for ref in line.refs())]
+    refs += (ref for _, earlier in tail for ref in table_files_of(earlier))
     for key in sorted({ref.key for ref in refs}):
         if not (yield from is_listed(key, Point.READ_OBJECT)):
             raise Corrupt(
@@ -205,17 +224,20 @@ def _on_line(chain: Chain, head: Head, epoch: Epoch) -> Steps[Found]:
 
 
 def _pin_named(name: str) -> Steps[Pin]:
-    pins = yield from read_pins(Point.PIN_TARGET, Point.PIN_TARGET)
-    for found in pins:
+    pins = yield from list_pins(Point.PIN_TARGET, Point.PIN_TARGET)
+    for found in pins.pins:
         if found.name == name:
             return found
+    for unreadable in pins.unreadable:
+        if pin_name_of(unreadable.subject) == name:
+            raise unreadable
     raise Invalid(f"pin {name}", f"does not exist: {_spelt(pins)}", "choose one that does")
 
 
 def _pin_of(head: Head, epoch: Epoch) -> Steps[Pin]:
     """The pin that keeps an epoch which HEAD does not."""
-    pins = yield from read_pins(Point.PIN_TARGET, Point.PIN_TARGET)
-    found = {each.manifest.key: each for each in pins if each.epoch == epoch}
+    pins = yield from list_pins(Point.PIN_TARGET, Point.PIN_TARGET)
+    found = {each.manifest.key: each for each in pins.pins if each.epoch == epoch}
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
@@ -231,9 +253,11 @@ def _pin_of(head: Head, epoch: Epoch) -> Steps[Pin]:
     )
 
 
-def _spelt(pins: list[Pin]) -> str:
-    named = ", ".join(f"{each.name} (epoch {each.epoch})" for each in pins)
-    return f"there are the pins {named}" if named else "there are no pins"
+def _spelt(pins: Pins) -> str:
+    named = ", ".join(f"{each.name} (epoch {each.epoch})" for each in pins.pins)
+    others = ", ".join(each.subject for each in pins.unreadable)
+    told = f"there are the pins {named}" if named else "there are no pins"
+    return f"{told}, and {others} cannot be read" if others else told
 
 
 def _rewound_meanwhile(epoch: Epoch) -> Invalid:

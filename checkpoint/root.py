@@ -19,11 +19,11 @@ from penstock.checkpoint.fsck import Findings, check
 from penstock.checkpoint.head import HEAD_REGISTER, Head
 from penstock.checkpoint.leader import Leader, lead
 from penstock.checkpoint.manifest import Draft, Manifest
-from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
-from penstock.checkpoint.pins import Pin, pin, read_pins, unpin
+from penstock.checkpoint.pins import Pin, Pins, list_pins, pin, unpin
 from penstock.checkpoint.recovery import Lineage, PartitionName, recover
 from penstock.checkpoint.rewind import Target, rewind
+from penstock.checkpoint.signed_store import open_root_store
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Wait
@@ -60,8 +60,9 @@ class Root:
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """The root at a URL. Nothing is asked or changed before the first call."""
-        return cls(open_store(url))
+        """The root at a URL, signed if this process has a key. Nothing is asked or changed before
+        the first call."""
+        return cls(open_root_store(url))
 
     def head(self) -> Head:
         """HEAD now."""
@@ -69,8 +70,7 @@ class Root:
 
     def history(self) -> Iterator[Manifest]:
         """The committed epochs, newest first, as far back as they are promised."""
-        chain = Chain()
-        manifest = self.newest()
+        chain, manifest = self._newest()
         floor = self.head().floor
         while manifest is not None:
             yield manifest
@@ -85,13 +85,18 @@ class Root:
 
     def newest(self) -> Manifest | None:
         """The manifest of the last committed epoch, or None before the first."""
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[Chain, Manifest | None]:
+        """The same, and the chain that reads on from there."""
         for remaining in reversed(range(LOOKS_MAX)):
-            head = self.head()
+            chain = Chain()
+            head = perform(chain.head(Point.READ_HEAD), self.handlers).document
             if head.manifest is None:
-                return None
+                return chain, None
             try:
-                reading = Chain().manifest(head.manifest, head.epoch, Point.READ_MANIFEST)
-                return perform(reading, self.handlers)
+                reading = chain.manifest(head.manifest, head.epoch, Point.READ_MANIFEST)
+                return chain, perform(reading, self.handlers)
             except Gone:  # the job went on and collected between our two looks
                 if not remaining:
                     raise
@@ -99,7 +104,8 @@ class Root:
 
     def lineages(self) -> Mapping[PartitionName, Lineage]:
         """What rebuilds each partition's state as of HEAD."""
-        return perform(recover(Chain(), self.newest()), self.handlers)
+        chain, newest = self._newest()
+        return perform(recover(chain, newest), self.handlers)
 
     def check(self) -> Findings:
         """Verify everything that is retained."""
@@ -114,8 +120,12 @@ class Root:
         perform(unpin(name), self.handlers)
 
     def pins(self) -> list[Pin]:
-        """Every pin there is."""
-        return perform(read_pins(Point.READ_HEAD, Point.READ_HEAD), self.handlers)
+        """Every pin that can be read."""
+        return self.all_pins().pins
+
+    def all_pins(self) -> Pins:
+        """Every pin there is, and what else is in their place."""
+        return perform(list_pins(Point.READ_HEAD, Point.READ_HEAD), self.handlers)
 
     def wait_for_turn(self, lease: Lease) -> None:
         """Return when nobody leads, or the leader has been silent for a lease."""

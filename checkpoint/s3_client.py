@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import InvalidEndpointConfigurationError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
+from penstock.checkpoint.s3_answers import only_whole
 from penstock.clock import Chance, Clock
 from penstock.errors import Unavailable
 
@@ -51,9 +52,11 @@ def _client(session: boto3.session.Session, addressing: Literal["auto", "path"])
         s3={"addressing_style": addressing},
     )
     try:
-        return session.client("s3", config=config)
+        client = session.client("s3", config=config)
     except ValueError as error:
         raise InvalidEndpointConfigurationError(msg="not a URL") from error
+    only_whole(client)
+    return client
 
 
 def retrying(clock: Clock, chance: Chance) -> Retrying:

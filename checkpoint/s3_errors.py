@@ -1,8 +1,9 @@
 """What an S3 endpoint's answers mean: one table, and one rule for what is not in it.
 
 `Invalid` is what a person must fix first; everything else may pass by itself and is
-`Unavailable`. A message names the object, the finding and the next step, and is built from
-the error's code alone: what the endpoint sent back may quote a signature or a key.
+`Unavailable`. So is an answer that cannot be read, whatever its status (ADR 26). A message names
+the object, the finding and the next step, and is built from the error's code alone: what the
+endpoint sent back may quote a signature or a key.
 """
 
 from collections.abc import Iterator
@@ -24,9 +25,10 @@ from botocore.exceptions import ConnectionError as NoConnection
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from penstock.checkpoint.s3_answers import Unreadable
 from penstock.errors import Invalid, PenstockError, Unavailable
 
-__all__ = ["code_of", "explained", "status_of"]
+__all__ = ["code_of", "explained", "status_of", "unreadable"]
 
 _TOLD_APART = {
     "AccessDenied": (
@@ -88,6 +90,8 @@ def explained(subject: str, endpoint: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _answered(error, subject) from error
+    except Unreadable as error:
+        raise unreadable(error, subject, endpoint) from None
     except (BotoCoreError, ResponseParserError, HTTPError) as error:
         raise _not_answered(error, subject, endpoint) from error
 
@@ -100,6 +104,13 @@ def code_of(error: ClientError) -> str:
 def status_of(error: ClientError) -> int:
     """The HTTP status of the answer."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def unreadable(error: Unreadable, subject: str, endpoint: str) -> Unavailable:
+    """An answer that says no more than its status."""
+    found = f"got an answer from {endpoint} that cannot be read ({error})"
+    advice = "try again; if it stays so, check the endpoint, and any proxy before it"
+    return Unavailable(subject, found, advice)
 
 
 def _answered(error: ClientError, subject: str) -> PenstockError:
@@ -115,7 +126,7 @@ def _answered(error: ClientError, subject: str) -> PenstockError:
 
 
 def _by_status(status: int) -> tuple[str, str] | None:
-    """What a bare status says, for endpoints that send no code with it."""
+    """The meaning of a bare status: an answer to HEAD has no body that a code could be in."""
     return _TOLD_APART.get({403: "AccessDenied", 501: "NotImplemented"}.get(status, ""))
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from botocore.exceptions import ClientError
 
 from penstock.checkpoint.hashed_file import Receiver
+from penstock.checkpoint.s3_answers import REFUSED
 from penstock.checkpoint.s3_client import new_clients, retrying
 from penstock.checkpoint.s3_errors import code_of, explained, status_of
 from penstock.checkpoint.s3_upload import PART_BYTES, Target, upload_in_parts
-from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key, is_key
+from penstock.checkpoint.store import PAGE_ENTRIES_MAX, check_key, check_size, is_key
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
 from penstock.effects import Entry, Stored
 from penstock.errors import Unavailable
@@ -123,11 +124,13 @@ class S3Store:
             answer = self._open(key)
             if answer is None:
                 return None
+            check_size(key, answer.get("ContentLength", 0))
             return Stored(answer["Body"].read(), ETag(answer["ETag"]))
 
     def _put(self, key: Key, body: bytes) -> None:
         with self._explained(key):
-            self._client.put_object(**self._place(key), Body=body)
+            answer = self._client.put_object(**self._place(key), Body=body)
+        self._confirmed(key, answer)
 
     def _delete(self, key: Key) -> None:
         with self._explained(key):
@@ -193,7 +196,7 @@ class S3Store:
 
 def _is_refusal(error: ClientError) -> bool:
     """Whether the store says that the version is another, or that there is no object."""
-    return status_of(error) == 412 or code_of(error) == "NoSuchKey"
+    return status_of(error) == REFUSED or code_of(error) == "NoSuchKey"
 
 
 def _remaining(source: BinaryIO) -> int:

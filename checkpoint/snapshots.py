@@ -8,7 +8,7 @@ How often: cutting costs as much as the state is large, so files are cut when th
 the last cut weigh as much as the state (times `growth`), or are too many to name. What is uploaded
 per changed byte is then the same for small and for large states, unless the epochs are tiny. In
 between, every `every_epochs`, a snapshot names the old files and all deltas since: it uploads
-nothing and keeps recovery's walk short.
+nothing and keeps recovery's walk short. So it does for a partition that has no state yet.
 """
 
 import hashlib

@@ -15,22 +15,26 @@ from typing import BinaryIO, Protocol
 
 from penstock.checkpoint.hashed_file import Chunks, HashedFile, Receiver
 from penstock.effects import Digested, Entry, Stored
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
+from penstock.fields import KEY_LENGTH_MAX, SEGMENT_LENGTH_MAX
 from penstock.ids import ETag, Key
 
 __all__ = [
     "KEY_LENGTH_MAX",
+    "OBJECT_BYTES_MAX",
     "PAGE_ENTRIES_MAX",
     "ObjectStore",
     "check_key",
+    "check_size",
     "digest",
     "fetch",
     "is_key",
 ]
 
-KEY_LENGTH_MAX = 700
-SEGMENT_LENGTH_MAX = 240
 PAGE_ENTRIES_MAX = 1000
+OBJECT_BYTES_MAX = 2 << 30
+"""The largest object that is read into memory whole; larger ones go through files."""
+
 _SEGMENT = rf"[A-Za-z0-9_][A-Za-z0-9_.=-]{{0,{SEGMENT_LENGTH_MAX - 1}}}"
 _KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
 
@@ -87,6 +91,16 @@ def check_key(key: str) -> Key:
     return Key(key)
 
 
+def check_size(key: str, size_bytes: int) -> None:
+    """Raise `Corrupt` for an object that is too large to be read into memory whole."""
+    if size_bytes > OBJECT_BYTES_MAX:
+        raise Corrupt(
+            f"object {key!r}",
+            f"has {size_bytes} bytes, and at most {OBJECT_BYTES_MAX} are read into memory",
+            "Penstock wrote no such object; restore it from a copy",
+        )
+
+
 def is_key(name: str) -> bool:
     """Whether Penstock could have written an object of this name. Others may keep files of
     their own beside ours; they are neither listed nor touched."""
@@ -95,7 +109,7 @@ def is_key(name: str) -> bool:
 
 def fetch(store: ObjectStore, key: Key) -> bytes | None:
     """The bytes of an object, without asking for its version; None if there is none."""
-    target = Chunks()
+    target = Chunks(lambda size_bytes: check_size(key, size_bytes))
     return target.joined() if store.download(key, target) else None
 
 

@@ -2,7 +2,7 @@
 
 Taking more out of a warehouse than there is raises. With `on_error="quarantine"` such an event does
 not stop the job: it becomes a dead letter, in the same commit as everything else, and the stock
-stays as it was. Once the missing delivery is booked, the letter is played again.
+stays as it was. Once the missing delivery is booked, the letter is replayed.
 
     python examples/inventory.py
     penstock run examples/inventory.py --root scratch/inventory/root --until caught-up
@@ -76,7 +76,7 @@ def main(folder: str) -> None:
     book_and_run(folder, ("bolt", 5), ("nut", 9), ("bolt", -8), ("nut", -9))
     print("2. Eight bolts cannot go out of five: that booking is a dead letter.")
     dead_letters("list", folder)
-    print("3. The delivery nobody had booked is booked, and the letter is played again.")
+    print("3. The delivery nobody had booked is booked, and the letter is replayed.")
     dead_letters("replay", folder)
     book_and_run(folder, ("bolt", 3))
     dead_letters("list", folder)

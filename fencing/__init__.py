@@ -7,7 +7,7 @@ No clock is compared between hosts: a lease decides when to try, never who is ri
 May import the lobby (`penstock.ids`, `errors`, `clock`, `effects`, `points`) and nothing else.
 """
 
-from penstock.fencing.heartbeat import Beat, heartbeat_key, heartbeats, release
+from penstock.fencing.heartbeat import Beat, decode_beat, heartbeat_key, heartbeats, release
 from penstock.fencing.register import Document, Landed, Led, Lost, Register, Seen, Won, read, swap
 from penstock.fencing.standby import Silence, is_led, stand_by
 from penstock.fencing.takeover import take_over
@@ -24,6 +24,7 @@ __all__ = [
     "Silence",
     "Tenure",
     "Won",
+    "decode_beat",
     "heartbeat_key",
     "heartbeats",
     "is_led",

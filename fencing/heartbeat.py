@@ -14,13 +14,23 @@ from penstock.effects import Put, Steps, Wait
 from penstock.errors import PenstockError
 from penstock.fencing.register import Led, Register, read
 from penstock.fencing.tenure import Tenure
+from penstock.fields import Count, Text
 from penstock.ids import Holder, Key, Token
 from penstock.points import Point
 
-__all__ = ["HEARTBEAT_PREFIX", "Beat", "heartbeat_key", "heartbeats", "release"]
+__all__ = [
+    "HEARTBEAT_PREFIX",
+    "Beat",
+    "decode_beat",
+    "heartbeat_key",
+    "heartbeats",
+    "release",
+]
 
 HEARTBEAT_PREFIX = "heartbeats/"
 
+BEAT_BYTES_MAX = 64 << 10
+"""A longer heartbeat is not read: notes of any length would be memory of whoever looks."""
 
 D = TypeVar("D", bound=Led)
 
@@ -29,10 +39,20 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """What a heartbeat says. Only that it changes matters, and `released`."""
 
     holder: Holder
-    count: int
+    count: Count
     released: bool = False
-    notes: dict[str, Any] = {}
+    notes: dict[Text, Any] = {}
     """What the leader would have others know of its work. Nobody decides anything by it."""
+
+
+def decode_beat(body: bytes) -> Beat | None:
+    """The heartbeat in `body`; None if it cannot be read, for nothing is decided by it."""
+    if len(body) > BEAT_BYTES_MAX:
+        return None
+    try:
+        return msgspec.json.decode(body, type=Beat)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def heartbeat_key(token: Token) -> Key:
@@ -76,4 +96,7 @@ def release(tenure: Tenure, notes: Mapping[str, Any] = MappingProxyType({})) -> 
 
 
 def _put(at: Point, tenure: Tenure, beat: Beat) -> Put:
-    return Put(at, heartbeat_key(tenure.token), msgspec.json.encode(beat))
+    body = msgspec.json.encode(beat)
+    if len(body) > BEAT_BYTES_MAX:  # whether it is released must be readable; notes need not be
+        body = msgspec.json.encode(msgspec.structs.replace(beat, notes={}))
+    return Put(at, heartbeat_key(tenure.token), body)

@@ -7,12 +7,10 @@ own eyes. A wrong guess deposes a healthy leader, which loses time and nothing e
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from penstock.clock import Clock
 from penstock.effects import Get, Steps, Stored, Wait
 from penstock.errors import Unavailable
-from penstock.fencing.heartbeat import Beat, heartbeat_key
+from penstock.fencing.heartbeat import decode_beat, heartbeat_key
 from penstock.fencing.register import Led, Register, Seen, read
 from penstock.ids import Holder
 from penstock.points import Point
@@ -118,9 +116,6 @@ def _look(register: Register[D]) -> Steps[tuple[Seen[D] | None, Stored | None]]:
 
 
 def _released(beat: Stored | None) -> bool:
-    if beat is None:
-        return False
-    try:
-        return msgspec.json.decode(beat.body, type=Beat).released
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False  # unreadable is a sign of life like any other: wait for the lease
+    # One that cannot be read is a sign of life like any other: wait for the lease.
+    found = None if beat is None else decode_beat(beat.body)
+    return found is not None and found.released

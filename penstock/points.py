@@ -47,6 +47,11 @@ class Point(StrEnum):
     PIN_CHECK = "pin.check"
     PIN_REMOVE = "pin.remove"
 
+    FORK_EMPTY = "fork.empty"
+    FORK_COPY = "fork.copy"
+    FORK_SWAP = "fork.swap"
+    FORK_SETTLE = "fork.settle"
+
     HEARTBEAT_LOOK = "heartbeat.look"
     HEARTBEAT_BEAT = "heartbeat.beat"
     HEARTBEAT_RELEASE = "heartbeat.release"
@@ -56,6 +61,12 @@ class Point(StrEnum):
     READ_HEAD = "read.head"
     READ_MANIFEST = "read.manifest"
     READ_OBJECT = "read.object"
+
+    LETTER_ASK = "letter.ask"
+    LETTER_CHECK = "letter.check"
+    LETTER_LIST = "letter.list"
+    LETTER_READ = "letter.read"
+    LETTER_REMOVE = "letter.remove"
 
     LOG_TOPIC = "log.topic"
     LOG_TOPIC_SWAP = "log.topic.swap"
@@ -81,5 +92,6 @@ class Point(StrEnum):
 LOG_POINTS = tuple(point for point in Point if point.startswith("log."))
 """Where the embedded log touches the world."""
 
-COMMIT_POINTS = tuple(point for point in Point if not point.startswith(("log.", "files.")))
-"""Where a job's own protocols do."""
+_ELSEWHERE = ("log.", "files.")
+COMMIT_POINTS = tuple(point for point in Point if not point.startswith(_ELSEWHERE))
+"""Where a job's own protocols do, and the requests that they obey."""

@@ -22,6 +22,7 @@ from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Clock
 from penstock.errors import Fenced, PenstockError, Unavailable
 from penstock.ids import Epoch, Key
+from penstock.runtime.sink_errors import applying_explained, explained
 from penstock.runtime.topology import SinkNode, Topology
 from penstock.sinks.cursors import Apply, Cursor, ReadCursor
 from penstock.sinks.protocol import AppliedSink, Target, Writer
@@ -58,7 +59,8 @@ def open_sink(node: SinkNode, topology: Topology, store: ObjectStore) -> Writer:
     target = Target(
         job=topology.job, columns=node.columns, partitions=topology.partitions, store=store
     )
-    return node.sink.open(target)
+    with explained(node.name, "when it was opened"):
+        return node.sink.open(target)
 
 
 def check_targets(topology: Topology, store: ObjectStore) -> None:
@@ -99,8 +101,12 @@ class Applier:
         self._tell({})
 
     def needed(self, manifest: Manifest) -> dict[str, Epoch]:
-        """Per sink, the oldest epoch that it has yet to take or, of a table, to list."""
-        found = {name: Epoch(index.epoch + 1) for name, index in manifest.tables.items()}
+        """Per sink of the manifest, the oldest epoch that it has yet to take or, of a table, to
+        list. One that the job has no more, such as a changelog that was given up, takes nothing:
+        kept for it, no epoch would ever go. Coming back, it is refused by name."""
+        known = {node.name for node in self.topology.sinks}
+        found = {name: Epoch(manifest.epoch + 1) for name in manifest.sinks if name not in known}
+        found |= {name: Epoch(index.epoch + 1) for name, index in manifest.tables.items()}
         found |= {name: Epoch(epoch + 1) for name, epoch in self.epochs().items()}
         return found
 
@@ -114,9 +120,10 @@ class Applier:
 
     def close(self) -> None:
         """Let go of every sink."""
-        for writer in self._writers.values():
+        for name, writer in self._writers.items():
             try:
-                writer.close()
+                with explained(name, "when it was closed"):
+                    writer.close()
             except PenstockError as error:
                 log.info("a sink did not close cleanly: %s", error)
         self._writers.clear()
@@ -169,8 +176,8 @@ class Applier:
     def _handlers(self, writer: Writer) -> Handlers:
         return {
             **self.root.handlers,
-            ReadCursor: lambda asked: writer.read_cursor(asked.shard),
-            Apply: writer.apply,
+            ReadCursor: lambda asked: _cursor(writer, asked),
+            Apply: lambda asked: _applied(writer, asked),
         }
 
     def _tell(self, away: Mapping[str, str]) -> None:
@@ -182,6 +189,16 @@ class Applier:
         if away != self._away:
             self._away = dict(away)
             self.listener.held(away)
+
+
+def _cursor(writer: Writer, asked: ReadCursor) -> Cursor | None:
+    with explained(asked.sink, "when it was asked for its cursor"):
+        return writer.read_cursor(asked.shard)
+
+
+def _applied(writer: Writer, asked: Apply) -> None:
+    with applying_explained(asked):
+        writer.apply(asked)
 
 
 def _worst(failures: Iterable[PenstockError]) -> PenstockError | None:

@@ -1,9 +1,12 @@
 """Calling the user's function: timers first, then key by key; and what becomes of its errors.
 
 Timers whose time has come are older than every event that is not late, so they fire before the
-events of the epoch. A call that raises fails the epoch with the key and the place in the user's
-code; or, in an operator that quarantines, is undone: its events and the error go to the dead
-letters and the key's state stays as it was.
+events of the epoch. State ages by the event time of a call: that of its event, of the latest of its
+events, or of the timer that set it off.
+
+A call that raises fails the epoch with the key and the place in the user's code; or, in an operator
+that quarantines, is undone: its events and the error go to the dead letters and the key's state
+stays as it was.
 """
 
 import traceback
@@ -12,7 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from penstock.errors import Bug, Corrupt, Invalid, PenstockError, Unavailable
 from penstock.runtime.emitting import (
@@ -32,15 +37,11 @@ from penstock.runtime.events import (
 )
 from penstock.runtime.functions import MAIN, Form
 from penstock.runtime.grouping import Grouped
-from penstock.runtime.inbox import Gathered
+from penstock.runtime.inbox import NO_TIME, Gathered
 from penstock.runtime.topology import OperatorNode
 from penstock.state.workspace import Workspace
 
 __all__ = ["Caller", "DeadLetters", "UserError", "call_vectorised"]
-
-ROUNDS_MAX = 1_000
-"""How often timers may set timers that are due already, in one epoch; the rest waits for the next:
-a function that always sets one in the past must not hold its job up for ever."""
 
 _TRACE_FRAMES = 8
 _OURS = (Bug, Corrupt, Unavailable)
@@ -93,20 +94,13 @@ class Caller:
         self._plain = set(self.emitted) == {MAIN} and not self._quarantines
 
     def fire_timers(self) -> None:
-        """Call for every timer that is due; then for those that these calls have set and that
-        are due already, so that what is done every minute catches up with an hour."""
+        """Call for every timer that is due, and for those that these calls set and that are due
+        already, so that what is done every minute catches up with an hour."""
         if not any(spec.kind == "timer" for spec in self._operator.wrapped.states):
             return
         columns = Columns(self._gathered.table.slice(0, 0), None, self._gathered.origins)
         nothing = events_type(columns, event_type(columns))(0, 0)
         none = None if self._operator.wrapped.form is Form.PER_EVENT else nothing
-        for _ in range(ROUNDS_MAX):
-            before = len(self.fired_ms)
-            self._fire(none)
-            if len(self.fired_ms) == before:
-                return
-
-    def _fire(self, none: Events | None) -> None:
         for due in self._space.due():
             self.fired_ms.append(due.at_ms)
             timer = self._space.states[due.state]
@@ -168,15 +162,30 @@ class Caller:
             self._one(number, grouped.keys[number], events(start, stop), rows)
 
     def _process_each(self, grouped: Grouped, kind: type[Event]) -> None:
-        for number, _ in enumerate(self._visited(grouped)):
+        follows = self._space.follows_events
+        times = _own_times(self._gathered.times_us[grouped.order]) if follows else None
+        visits = self._space.visit(grouped.groups, grouped.encoded)
+        for number, _ in enumerate(visits):
             self._moment.move_to(self._space.key)
             key = grouped.keys[number]
             for row in range(grouped.starts[number], grouped.stops[number]):
+                if times is not None:
+                    self._space.call_at(times[row])
                 rows = [int(grouped.order[row])] if self._quarantines else []
                 self._one(row, key, kind(row), rows)
 
     def _visited(self, grouped: Grouped) -> Iterator[None]:
-        return self._space.visit(grouped.groups, grouped.encoded)
+        """Bind one key after the other, each call with the time of the latest of its events."""
+        visits = self._space.visit(grouped.groups, grouped.encoded)
+        if not self._space.follows_events or not grouped.starts:
+            return visits
+        ordered = self._gathered.times_us[grouped.order]
+        return self._timed(visits, _own_times(np.maximum.reduceat(ordered, grouped.starts)))
+
+    def _timed(self, visits: Iterator[None], times: list[int | None]) -> Iterator[None]:
+        for _, own_ms in zip(visits, times, strict=True):
+            self._space.call_at(own_ms)
+            yield
 
     def _one(self, number: int, key: Any, events: Any, rows: list[int]) -> None:
         """One call: its rows are taken, or it is undone, or it fails the epoch."""
@@ -216,6 +225,11 @@ class Caller:
         return UserError(
             f"{self._where}, key {key!r}", f"raised {_said(error)}", advice, _place(error)
         )
+
+
+def _own_times(times_us: NDArray[np.int64]) -> list[int | None]:
+    """Event times as state knows them; None where there is none."""
+    return [None if at == NO_TIME else at // 1000 for at in times_us.tolist()]
 
 
 def call_vectorised(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.manifest import Draft, Output, PartitionState, SourceProgress, TableIndex
 from penstock.errors import Unavailable
+from penstock.runtime.letters import replayed_name
 from penstock.runtime.planning import EpochPlan
 from penstock.runtime.topology import Topology
 from penstock.runtime.watermarks import advanced
@@ -68,6 +69,7 @@ def checked_draft(
         sinks={
             **dict.fromkeys(plan.position.changelogs, ()),  # also those that were given up
             **{node.name: _outputs(outcome.reports, node.name) for node in topology.sinks},
+            **{replayed_name(operator): (each,) for operator, each in plan.letters.items()},
         },
         tables=dict(tables),
         planned_ms=plan.planned_ms,

@@ -6,7 +6,7 @@ exit. Nothing here decides anything: the rooms do, and this shows what they say.
 
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.calendar import datetime_of
 from penstock.checkpoint.fsck import Findings
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.probe import Diagnosis, probe
@@ -24,6 +25,7 @@ from penstock.runtime.cli_dead_letters import dead_letters
 from penstock.runtime.cli_doctor_kafka import examine_kafka
 from penstock.runtime.cli_history import checkpoints, restore, savepoint, status
 from penstock.runtime.cli_run import run
+from penstock.runtime.cli_sign import sign
 from penstock.runtime.cli_sinks import sinks
 from penstock.runtime.cli_state import states
 from penstock.runtime.cli_topic import topics
@@ -42,7 +44,7 @@ app.command()(run)
 app.add_typer(states, name="state")
 app.add_typer(sinks, name="sinks")
 app.add_typer(dead_letters, name="dead-letters")
-for command in (checkpoints, savepoint, restore, status):
+for command in (checkpoints, savepoint, restore, status, sign):
     app.command()(command)
 
 RootUrl = Annotated[
@@ -74,6 +76,7 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Is this store safe? Tries every promise a commit rests on, with races between processes.
+    If a job lives there, it also names what keeps its collector from removing anything.
 
     With --kafka: which transactions of Penstock's hold up the readers of a topic.
     """
@@ -82,6 +85,7 @@ def doctor(
     if not root:
         raise typer.BadParameter("give a root, or --kafka with brokers")
     diagnosis = or_exit(root, lambda: probe(root))
+    pins = or_exit(root, lambda: _unreadable_pins(root)) if diagnosis.safe else []
     if json:
         print_json(
             {
@@ -91,11 +95,14 @@ def doctor(
                     {"name": c.name, "passed": c.passed, "detail": c.detail}
                     for c in diagnosis.checks
                 ],
+                "unreadable_pins": pins,
             }
         )
     else:
         _show_diagnosis(diagnosis)
-    raise typer.Exit(0 if diagnosis.safe else EXIT_FOUND)
+        for sentence in pins:
+            out.print(f"[bold red]wrong[/] {escape(sentence)}")
+    raise typer.Exit(0 if diagnosis.safe and not pins else EXIT_FOUND)
 
 
 @app.command()
@@ -125,6 +132,11 @@ def fsck(root: RootUrl, json: AsJson = False) -> None:
     else:
         _show_findings(found)
     raise typer.Exit(0 if found.clean else EXIT_FOUND)
+
+
+def _unreadable_pins(root: str) -> list[str]:
+    """What is below `pins/` and is no readable pin, a sentence for each."""
+    return list(map(str, Root.open(root).all_pins().unreadable))
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
@@ -187,7 +199,7 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
 
 
 def _time(manifest: Manifest) -> datetime:
-    return datetime.fromtimestamp(manifest.at_ms / 1000, tz=UTC)
+    return datetime_of(manifest.at_ms)
 
 
 def _as_dict(found: Findings) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.calendar import told
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.fork import Further, fork
 from penstock.checkpoint.formats import Ref
@@ -19,16 +19,17 @@ from penstock.checkpoint.layout import manifest_key
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.open_store import without_secrets
 from penstock.checkpoint.perform import perform
-from penstock.checkpoint.pins import Pin
+from penstock.checkpoint.pins import Pin, Pins
 from penstock.checkpoint.rewind import Found, find_epoch, is_table_file
 from penstock.checkpoint.root import Lease, Root
 from penstock.errors import Corrupt, Gone, Invalid
-from penstock.fencing import Beat, heartbeat_key
+from penstock.fencing import Beat, decode_beat, heartbeat_key
 from penstock.ids import Epoch
 from penstock.points import Point
 from penstock.runtime.answers import AsJson, err, or_exit, out, print_json
 from penstock.runtime.cli_state import parse_target
-from penstock.sinks.table_index import read_index, read_page
+from penstock.runtime.replay_topics import topic_refs
+from penstock.sinks.table_index import table_refs
 
 __all__ = ["checkpoints", "restore", "savepoint", "status"]
 
@@ -51,7 +52,7 @@ def checkpoints(
 
     def work() -> list[dict[str, Any]]:
         opened = Root.open(root)
-        pins = opened.pins()
+        pins = _told_of(opened.all_pins())
         line = list(islice(opened.history(), number))
         known = {_key(manifest) for manifest in opened.history()}
         return [_checkpoint(each, pins) for each in [*line, *_elsewhere(opened, pins, known)]]
@@ -117,6 +118,13 @@ def status(root: RootUrl, json: AsJson = False) -> None:
         _show_status(found)
 
 
+def _told_of(found: Pins) -> list[Pin]:
+    """The pins that can be read; standard error is told of the rest."""
+    for error in found.unreadable:
+        err.print(f"[bold red]wrong[/] {escape(str(error))}")
+    return found.pins
+
+
 def _key(manifest: Manifest) -> str:
     return manifest_key(manifest.epoch, manifest.commit)
 
@@ -160,7 +168,7 @@ def _checkpoint_table(found: list[dict[str, Any]]) -> Table:
 
 
 def _remove(root: Root, name: str) -> None:
-    names = sorted(pin.name for pin in root.pins())
+    names = root.all_pins().names()
     if name not in names:
         there = f"there are {', '.join(names)}" if names else "there are none"
         raise Invalid(f"savepoint {name}", f"does not exist: {there}", "check the name")
@@ -170,9 +178,9 @@ def _remove(root: Root, name: str) -> None:
 def _find(root: Root, at: str) -> tuple[Head, Found]:
     """The epoch that is meant: by its number, by the name of a pin, or by a time."""
     head, target = root.head(), parse_target(at)
-    if isinstance(target, str) and all(pin.name != target for pin in root.pins()):
+    if isinstance(target, str) and target not in root.all_pins().names():
         target = _last_before(root, target)
-    return head, perform(find_epoch(Chain(), head, target), root.handlers)
+    return head, perform(find_epoch(Chain(generation=head.generation), head, target), root.handlers)
 
 
 def _last_before(root: Root, at: str) -> Epoch:
@@ -202,17 +210,12 @@ def _target(found: Found) -> Epoch | str:
 
 
 def _further(root: Root) -> Further:
-    """The pages and files of every table: what the manifest's index leads to."""
+    """The pages and files of every table: what the manifest's index leads to; and the topics that
+    an older version has replayed dead letters from."""
 
     def further(manifest: Manifest) -> Iterator[Ref]:
-        for index in manifest.tables.values():
-            reading = read_index(index, manifest.epoch, Point.READ_OBJECT)
-            whole = perform(reading, root.handlers)
-            yield from (file.output.ref for file in whole.files)
-            for page in whole.pages:
-                yield page
-                files = perform(read_page(page, Point.READ_OBJECT), root.handlers)
-                yield from (file.output.ref for file in files)
+        yield from table_refs(root, manifest)
+        yield from topic_refs(root, manifest)
 
     return further
 
@@ -253,6 +256,7 @@ def _status(root: Root) -> dict[str, Any]:
     head, manifest = root.head(), root.newest()
     beat = _last_beat(root, head)
     sources = {} if manifest is None else manifest.sources
+    pins = root.all_pins()
     return {
         "job": head.job,
         "epoch": head.epoch,
@@ -267,9 +271,8 @@ def _status(root: Root) -> dict[str, Any]:
         },
         "operators": _operators(root),
         "sinks": _sinks(manifest, beat),
-        "pins": [
-            {"name": p.name, "epoch": p.epoch, "generation": p.generation} for p in root.pins()
-        ],
+        "pins": [{"name": p.name, "epoch": p.epoch, "generation": p.generation} for p in pins.pins],
+        "unreadable_pins": list(map(str, pins.unreadable)),
         "retained": [head.floor, head.epoch] if manifest is not None else [],
     }
 
@@ -277,9 +280,7 @@ def _status(root: Root) -> dict[str, Any]:
 def _last_beat(root: Root, head: Head) -> Beat | None:
     """What the last leader said last. Whether it lives is not waited for."""
     stored = root.store.get(heartbeat_key(head.token))
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        return None if stored is None else msgspec.json.decode(stored.body, type=Beat)
-    return None
+    return None if stored is None else decode_beat(stored.body)
 
 
 def _sinks(manifest: Manifest | None, beat: Beat | None) -> dict[str, dict[str, Any]]:
@@ -327,12 +328,12 @@ def _show_status(found: dict[str, Any]) -> None:
         out.print(f"sink {escape(name)}: {at}{escape(held)}")
     for pin in found["pins"]:
         out.print(f"pin {escape(pin['name'])}: epoch {pin['epoch']}")
+    for sentence in found["unreadable_pins"]:
+        out.print(f"[bold red]wrong[/] {escape(sentence)}")
     if found["retained"]:
         oldest, newest = found["retained"]
         out.print(f"epochs {oldest} to {newest} are kept")
 
 
 def _iso(at_ms: int | None) -> str | None:
-    if at_ms is None:
-        return None
-    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
+    return None if at_ms is None else told(at_ms)

@@ -121,5 +121,7 @@ def _accepted(opened: Root, file: str, root: str, job: str, name: str) -> int:
 def _cursor_at(root: Root, head: Head) -> Cursor:
     if head.manifest is None:
         return Cursor.before_all(head.generation)
-    reading = Chain().manifest(head.manifest, head.epoch, Point.READ_MANIFEST)
+    reading = Chain(generation=head.generation).manifest(
+        head.manifest, head.epoch, Point.READ_MANIFEST
+    )
     return Cursor.at(perform(reading, root.handlers))

@@ -1,56 +1,50 @@
 """Dead letters: events an operator could not process, kept in the same commit as all it could.
 
 Each is a row of the table `<operator>.dead-letters`: the event's own columns, the error, and where
-the event came from. Played again, it is appended to a topic below the root, which the job reads
-like any other source; so a letter is processed again exactly once, however often one asks.
+the event came from. Replayed, it is a row of `<operator>.replayed` too, in the epoch that processed
+it again (`replay_choice`). Both tables are read as of HEAD, and so are of one line of history.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from penstock.errors import Invalid
+from penstock.checkpoint.perform import perform
+from penstock.checkpoint.root import Root
+from penstock.errors import Unavailable
+from penstock.ids import Epoch, Generation, Key
 from penstock.runtime.inbox import Gathered
-from penstock.sinks.protocol import PROVENANCE
-from penstock.sinks.table_read import read_table, table_names
-from penstock.sources import Log
-from penstock.sources.protocol import Range
+from penstock.runtime.letters import LetterKey, dead_letters_name, letter_name, replayed_name
+from penstock.runtime.replay_requests import LETTERS_MAX, ask, open_requests
+from penstock.runtime.replay_topics import FromTopic, replayed_from_topic
+from penstock.runtime.row_values import python_rows
+from penstock.sinks.table_index import find_files
+from penstock.sinks.table_read import fetch_file, read_table, table_names
 
 __all__ = [
     "LETTER_COLUMNS",
     "Letter",
+    "State",
     "dead_letter_rows",
-    "dead_letters_name",
     "dead_letters_table",
     "find_letters",
     "find_undecodable",
     "operators_with_letters",
     "replay_letters",
-    "replay_url",
     "sources_with_letters",
 ]
 
 _ENDING = ".dead-letters"
 _SOURCE_ENDING = ".undecodable"
-_LETTER = "_letter"
-"""The column of a topic of letters that says which letter a row is."""
-PRODUCER = "replay"
+LOOKS_MAX = 5
+"""How often letters are read again because history was rewound meanwhile."""
 
 LETTER_COLUMNS = ("_error", "_key", "_source", "_source_partition", "_offset", "_event_time")
-
-
-def dead_letters_name(operator: str) -> str:
-    """The table that an operator's dead letters go to."""
-    return f"{operator}{_ENDING}"
-
-
-def replay_url(root: str, operator: str) -> str:
-    """Where the letters are that are to be processed again."""
-    return f"{root.rstrip('/')}/replays/{operator}"
 
 
 def dead_letter_rows(gathered: Gathered, dead: Any, nulls: pa.Table | None) -> pa.Table:
@@ -86,19 +80,32 @@ def dead_letters_table(
     return table
 
 
-@dataclass(frozen=True, slots=True)
+class State(StrEnum):
+    """What became of a letter."""
+
+    DEAD = ""
+    REQUESTED = "requested"
+    REPLAYED = "replayed"
+    UNKNOWN = "unknown"
+    """A root that an older version has forked does not say whether it was replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """One dead letter."""
 
     name: str
-    """Epoch, partition and sequence: unique in a root."""
+    """Operator, epoch, partition and number; with a mark, if history was ever rewound."""
     operator: str
     key: str
     event: str
     """Source, partition and offset; empty for a timer, which has no event."""
     error: str
-    replayed: bool
+    state: State
     row: dict[str, Any]
+    place: LetterKey
+    generation: Generation
+    """The line of history it was seen in."""
 
 
 def operators_with_letters(root: str) -> list[str]:
@@ -112,62 +119,102 @@ def sources_with_letters(root: str) -> list[str]:
     return [name.removesuffix(_SOURCE_ENDING) for name in names]
 
 
-def find_undecodable(root: str, source: str) -> list["Letter"]:
+def find_undecodable(root: str, source: str) -> list[Letter]:
     """Every message of a source that could not be decoded, oldest first."""
-    rows = read_table(root, f"{source}{_SOURCE_ENDING}").to_pylist()
-    return [_letter(source, row, set()) for row in rows]
+    opened = Root.open(root)
+    look = _Look(opened.head().generation, source, {}, set(), FromTopic())
+    return look.letters(opened, f"{source}{_SOURCE_ENDING}")
 
 
 def find_letters(root: str, operator: str) -> list[Letter]:
-    """Every dead letter of an operator, oldest first."""
-    played = _played(Log(replay_url(root, operator)))
-    return [
-        _letter(operator, row, played)
-        for row in read_table(root, dead_letters_name(operator)).to_pylist()
-    ]
+    """Every dead letter of an operator, oldest first, all of one line of history."""
+    opened = Root.open(root)
+    for _ in range(LOOKS_MAX):
+        generation = opened.head().generation
+        look = _Look(
+            generation,
+            operator,
+            _replayed(opened, operator),
+            _requested(opened, operator, generation),
+            replayed_from_topic(opened, operator),
+        )
+        letters = look.letters(opened, dead_letters_name(operator))
+        if opened.head().generation == generation:
+            return letters
+    raise Unavailable(root, "is being rewound again and again", "look again later")
 
 
-def _letter(operator: str, row: dict[str, Any], played: set[str]) -> Letter:
-    name = f"{row['_epoch']}/{row['_partition']}/{row['_sequence']}"
-    source = row.get("_source")
-    event = f"{source}/{row['_source_partition']}@{row['_offset']}" if source else ""
-    return Letter(name, operator, row["_key"], event, row["_error"], name in played, row)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is known of the letters of one operator or source."""
+
+    generation: Generation
+    operator: str
+    replayed: dict[LetterKey, Epoch]
+    requested: set[LetterKey]
+    topic: FromTopic
+
+    def letters(self, root: Root, table: str) -> list[Letter]:
+        """All of them, file by file."""
+        files = find_files(root, table)
+        return [
+            self._letter(file.output.ref.key, row)
+            for file in files
+            for batch in fetch_file(files, file.output.ref)[1]
+            for row in python_rows(pa.Table.from_batches([batch]))
+        ]
+
+    def _letter(self, file: Key, row: dict[str, Any]) -> Letter:
+        place = (file, row["_sequence"])
+        source = row.get("_source")
+        event = f"{source}/{row['_source_partition']}@{row['_offset']}" if source else ""
+        return Letter(
+            name=letter_name(self.operator, place, marked=self.generation > 1),
+            operator=self.operator,
+            key=row["_key"],
+            event=event,
+            error=row["_error"],
+            state=self._state(place, row),
+            row=row,
+            place=place,
+            generation=self.generation,
+        )
+
+    def _state(self, place: LetterKey, row: dict[str, Any]) -> State:
+        at = (row["_epoch"], row["_partition"], row["_sequence"])
+        if place in self.replayed or at in self.topic.places:
+            return State.REPLAYED
+        if place in self.requested:
+            return State.REQUESTED
+        return State.UNKNOWN if at[0] < self.topic.unknown_below else State.DEAD
 
 
-def _played(log: Log) -> set[str]:
-    """The letters that were put there to be processed again."""
-    try:
-        spans = log.spans()
-    except Invalid:  # nobody has asked for any yet
-        return set()
-    batches = (
-        batch
-        for partition, span in spans.items()
-        for batch in log.read(partition, Range(start=span.earliest, stop=span.latest))
-    )
-    return {name for batch in batches for name in batch.column(_LETTER).to_pylist()}
+def _replayed(root: Root, operator: str) -> dict[LetterKey, Epoch]:
+    """The letters that were replayed, and the epoch that did."""
+    newest = root.newest()
+    if newest is None or replayed_name(operator) not in newest.sinks:
+        return {}
+    table = read_table(root, replayed_name(operator))
+    if not table.num_rows:
+        return {}
+    names = ("_letter_file", "_letter_sequence", "_epoch")
+    rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return {(file, number): epoch for file, number, epoch in rows}
+
+
+def _requested(root: Root, operator: str, generation: Generation) -> set[LetterKey]:
+    """The letters that somebody has asked for. Requests of older lines are left for a leader."""
+    found = perform(open_requests(operator, generation, {}), root.handlers)
+    return {letter for request in found.values() for letter in request.each()}
 
 
 def replay_letters(root: str, operator: str, letters: Sequence[Letter]) -> int:
-    """Put letters where the job reads them again; how many. A timer's letter has no event."""
+    """Ask for letters to be processed again; how many. A timer's letter has no event."""
     chosen = [letter for letter in letters if letter.event]
-    if not chosen:
-        return 0
-    schema = _columns(root, operator)
-    log = Log(replay_url(root, operator))
-    try:
-        log.topic()
-    except Invalid:
-        log = Log.create(log.url, schema.append(pa.field(_LETTER, pa.string())))
-    rows = [{**{n: letter.row[n] for n in schema.names}, _LETTER: letter.name} for letter in chosen]
-    # Whoever else is at this now is replaced by the name, and told so.
-    with log.producer(PRODUCER) as producer:
-        producer.append(pa.Table.from_pylist(rows, log.schema()))
+    if chosen:
+        opened = Root.open(root)
+        for at in range(0, len(chosen), LETTERS_MAX):
+            places = [each.place for each in chosen[at : at + LETTERS_MAX]]
+            mark = opened.chance.unique()
+            perform(ask(operator, chosen[0].generation, places, mark), opened.handlers)
     return len(chosen)
-
-
-def _columns(root: str, operator: str) -> pa.Schema:
-    """The columns of the events themselves."""
-    table = read_table(root, dead_letters_name(operator))
-    hidden = {*LETTER_COLUMNS, *PROVENANCE.names}
-    return pa.schema([each for each in table.schema if each.name not in hidden])

@@ -4,7 +4,7 @@ What was written is kept as it was; checking needs the sources' columns, and som
 know what a transform makes of them. So nothing is asked of the outside before a job is started.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
 from penstock.ids import check_name
-from penstock.runtime.dead_letters import dead_letters_name, replay_url
 from penstock.runtime.functions import MAIN, Form, Wrapped
+from penstock.runtime.quarantine import dead_letter_sinks, with_replays
 from penstock.runtime.topology import (
     CHANGES,
-    DEAD_LETTERS,
     UNDECODABLE,
     Feed,
     OperatorNode,
@@ -35,7 +34,7 @@ from penstock.state.key_hash import key_groups
 if TYPE_CHECKING:
     from penstock.runtime.job import Job, Stream
 
-__all__ = ["Described", "Input", "Operator", "Written", "build"]
+__all__ = ["Described", "Input", "Operator", "Written", "build", "sets_aside"]
 
 Transform = Callable[[Any], Any]
 Transformed = Callable[[Transform, pa.Schema], pa.Schema]
@@ -51,6 +50,7 @@ class Input:
     delay_ms: int
     idle_ms: int | None
     start: Any
+    on_undecodable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +101,15 @@ class Described:
         if on_error not in ("fail", "quarantine"):
             found = f"has the policy {on_error!r}"
             raise Invalid(f"operator {found_name!r}", found, "use 'fail' or 'quarantine'")
-        if on_error == "quarantine" and wrapped.form is Form.PER_PARTITION:
-            found = "is vectorised and quarantines, and no one event can be blamed"
-            raise Invalid(f"operator {found_name!r}", found, "use on_error='fail'")
         self.operators[found_name] = Operator(replace(wrapped, name=found_name), parts, on_error)
         return found_name
 
     def add_sink(self, written: Written) -> None:
         """One more sink."""
-        if any(each.sink.name == written.sink.name for each in self.sinks):
-            raise Invalid(f"sink {written.sink.name!r}", "is there twice", "give one another name")
+        name = written.sink.name
+        if any(each.sink.name == name for each in self.sinks):
+            raise Invalid(f"sink {name!r}", "is there twice", "give one another name")
+        _refuse_alike("sink", name, (each.sink.name for each in self.sinks))
         self.sinks.append(written)
 
     def _check_new(self, what: str, name: str) -> None:
@@ -120,6 +119,19 @@ class Described:
                 f"give it one of its own: {'read' if what == 'source' else 'process'}(…, name='…')"
             )
             raise Invalid(f"{what} {name!r}", found, advice)
+        _refuse_alike(what, name, self.inputs if what == "source" else self.operators)
+
+
+def _refuse_alike(what: str, name: str, others: Iterable[str]) -> None:
+    """Names become folders, and there are disks on which `Count` and `count` are one folder: the
+    collector would find the objects of one below the name of the other, and remove them."""
+    alike = [other for other in others if other.casefold() == name.casefold()]
+    if alike:
+        raise Invalid(
+            f"{what} {name!r}",
+            f"differs from {alike[0]!r} only in upper and lower case",
+            "give one of them another name",
+        )
 
 
 _WRAP = 'wrap it: @ps.stateful(emits="user string, clicks long")'
@@ -134,10 +146,10 @@ def build(job: "Job", root: str, transformed: Transformed) -> Topology:
     sources = {name: _source(input_) for name, input_ in described.inputs.items()}
     builder = _Builder(sources, operators, transformed)
     nodes = [builder.operator(name, stage) for stage, name in enumerate(operators, 1)]
-    nodes, replays = _with_replays(nodes, root)
+    nodes, replays = with_replays(nodes, root)
     outputs = {node.name: node.wrapped.outputs for node in nodes}
     sinks = [_sink(written, outputs) for written in written_sinks]
-    sinks += _dead_letter_sinks(nodes, {node.name for node in sinks})
+    sinks += dead_letter_sinks(nodes, {node.name for node in sinks})
     sinks += _undecodable_sinks(sources)
     sinks += _changelog_sinks(job, nodes)
     used = {feed.origin for node in nodes for feed in node.feeds}
@@ -262,7 +274,27 @@ def _source(input_: Input) -> SourceNode:
         delay_ms=input_.delay_ms,
         idle_ms=input_.idle_ms,
         start=input_.start,
+        sets_aside=sets_aside(input_),
     )
+
+
+def sets_aside(input_: Input) -> bool:
+    """Whether what cannot be decoded is kept in a table: by the source's own policy, or by what the
+    job says of a source that has none. Files leave out what they cannot decode by themselves; only
+    times that the job takes from a column are left to us."""
+    where, source, policy = f"source {input_.name!r}", input_.source, input_.on_undecodable
+    if policy not in (None, "fail", "quarantine"):
+        raise Invalid(where, f"has on_undecodable={policy!r}", "use 'fail' or 'quarantine'")
+    if isinstance(source, Files):
+        own, said = source.leaves_out, "Files(…, poison=…)"
+    elif isinstance(source, Sifting):
+        own, said = source.sifts, "Kafka(…, on_undecodable=…)"
+    else:
+        return policy == "quarantine"
+    if policy is not None:
+        found = f"is read with on_undecodable={policy!r}, and has a policy of its own"
+        raise Invalid(where, found, f"say it there: {said}")
+    return own and not (isinstance(source, Files) and input_.event_time is None)
 
 
 def _check_own(where: str, schema: pa.Schema) -> None:
@@ -288,7 +320,7 @@ def _spelt(kinds: list[pa.DataType]) -> str:
 def _check_hashable(where: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
     for column in key:
         try:
-            key_groups([pa.array([], schema.field(column).type)])
+            key_groups([pa.chunked_array([], schema.field(column).type)])
         except Invalid as error:
             found = f"is keyed by {column!r} of type {schema.field(column).type}"
             raise Invalid(where, found, "cast it to a type that can be a key") from error
@@ -327,31 +359,6 @@ def _as_they_are(batch: Any) -> Any:
     return batch.table
 
 
-def _with_replays(
-    nodes: list[OperatorNode], root: str
-) -> tuple[list[OperatorNode], dict[str, SourceNode]]:
-    """Operators that quarantine are also fed with letters to be played again."""
-    found, replays = [], {}
-    for node in nodes:
-        if node.on_error == "quarantine":
-            name = f"{node.name}.replays"
-            source = Log(replay_url(root, node.name))
-            replays[name] = SourceNode(
-                name=name,
-                source=source,
-                schema=node.schema,
-                event_time=None,
-                delay_ms=0,
-                idle_ms=None,
-                start="earliest",
-                is_replay=True,
-            )
-            feed = Feed(origin=name, output=MAIN, key=node.key, schema=node.schema)
-            node = replace(node, feeds=(*node.feeds, feed))  # noqa: PLW2901 - the same, fed more
-        found.append(node)
-    return found, replays
-
-
 def _sink(written: Written, outputs_of: Mapping[str, Mapping[str, pa.Schema]]) -> SinkNode:
     outputs = outputs_of[written.origin]
     where = f"sink {written.sink.name!r}"
@@ -372,7 +379,7 @@ def _undecodable_sinks(sources: Mapping[str, SourceNode]) -> list[SinkNode]:
     return [
         SinkNode(sink=Table(f"{name}.{UNDECODABLE}"), operator=name, output=UNDECODABLE)
         for name, node in sources.items()
-        if isinstance(node.source, Sifting) and node.source.sifts
+        if node.sets_aside
     ]
 
 
@@ -390,14 +397,3 @@ def _changelog_sinks(job: "Job", nodes: list[OperatorNode]) -> list[SinkNode]:
         for node in nodes
         if node.wrapped.states
     ]
-
-
-def _dead_letter_sinks(nodes: list[OperatorNode], taken: set[str]) -> list[SinkNode]:
-    found = []
-    for node in nodes:
-        if node.on_error == "quarantine":
-            table = Table(dead_letters_name(node.name))
-            if table.name in taken:
-                raise Invalid(f"sink {table.name!r}", "has the name of dead letters", "rename it")
-            found.append(SinkNode(sink=table, operator=node.name, output=DEAD_LETTERS))
-    return found

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from penstock.calendar import FIRST_MS, LAST_MS
 from penstock.errors import Invalid
 from penstock.runtime.events import Origins
 from penstock.runtime.functions import MAIN, Side, Wrapped
@@ -240,7 +241,9 @@ class Provenance:
         by_event = callers >= 0
         times[by_event] = self.times_us[callers[by_event]]
         timers = ~by_event
-        times[timers] = fired_ms[-callers[timers] - 1] * 1000
+        # A timer may be set for any number, and rows have times that a datetime can hold.
+        within = np.clip(fired_ms, FIRST_MS, LAST_MS)
+        times[timers] = within[-callers[timers] - 1] * 1000
         return times
 
 

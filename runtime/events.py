@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from penstock.calendar import datetime_of
 from penstock.errors import Invalid
 from penstock.ids import Epoch
+from penstock.runtime.row_values import decoded, python_column
+from penstock.sources.event_times import as_times, outside_calendar
 
 __all__ = [
     "Batch",
@@ -114,13 +118,16 @@ class Origins:
         """Where one row of the table comes from."""
         source, partition = self.names[int(self.slots[row])]
         times = [_moment(self.meta.column(name)[row]) for name in ("event_time", "broker_time")]
-        ingest = datetime.fromtimestamp(self.planned_ms / 1000, tz=UTC)
+        ingest = datetime_of(self.planned_ms)
         offset = self.meta.column("offset")[row].as_py()
         return Meta(source, partition, offset, times[0], times[1], ingest)
 
 
 def _moment(scalar: Any) -> datetime | None:
-    found: datetime | None = scalar.as_py()
+    try:
+        found: datetime | None = scalar.as_py()
+    except OverflowError:  # a broker's clock may say anything
+        return datetime_of(scalar.value // 1000)
     return found
 
 
@@ -235,7 +242,7 @@ class Batch:
 
     def by_key(self) -> tuple[Any, Any, Any]:
         """Each key once, its key group, and for each event the place of its key among them."""
-        encoded = self.keys.combine_chunks().dictionary_encode()
+        encoded = decoded(self.keys).combine_chunks().dictionary_encode()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         places = encoded.indices.to_numpy()
@@ -249,11 +256,9 @@ class Moment:
 
     def __init__(self, job: str, epoch: Epoch, planned_ms: int, watermark_ms: int | None) -> None:
         self.epoch = epoch
-        self.time = datetime.fromtimestamp(planned_ms / 1000, tz=UTC)
+        self.time = datetime_of(planned_ms)
         """When the epoch was planned."""
-        self.watermark = (
-            None if watermark_ms is None else datetime.fromtimestamp(watermark_ms / 1000, tz=UTC)
-        )
+        self.watermark = None if watermark_ms is None else datetime_of(watermark_ms)
         """How far event time had come when the epoch began; None before the first event."""
         self._seed = f"{job}/{epoch}/"
         self._key = b""
@@ -273,16 +278,32 @@ class Moment:
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Python values; moments are quick, which Arrow's own way is not."""
+    """A column as Python values; moments are quick, which Arrow's own way is not. One that no
+    calendar has is a number, so that only calls that use it can fail of it."""
+    column = decoded(column)
     kind = column.type
     if pa.types.is_timestamp(kind) and column.null_count == 0 and kind.tz in (None, *_UTC_ZONES):
+        if outside_calendar(as_times(column)) is not None:
+            return python_column(column)
         moments = column.to_numpy().astype("datetime64[us]").tolist()
         return moments if kind.tz is None else [m.replace(tzinfo=UTC) for m in moments]
     if column.null_count == 0 and _is_plain(kind) and not pa.types.is_temporal(kind):
         values: list[Any] = column.to_numpy().tolist()
         return values
-    listed: list[Any] = column.to_pylist()
-    return listed
+    return python_column(_in_micros(column) if _is_nanos(kind) else column)
+
+
+def _is_nanos(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _in_micros(nanos: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Moments as a datetime can tell them: rounded down, as numpy and the key hash do it. Arrow's
+    own cast would round those before 1970 up, into another key than the one they are hashed as."""
+    ticks = nanos.cast(pa.int64())
+    cut = pc.divide(ticks, 1_000)
+    is_up = pc.greater(pc.multiply(cut, 1_000), ticks)
+    return pc.subtract(cut, is_up.cast(pa.int64())).cast(pa.timestamp("us", nanos.type.tz))
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import Unavailable
 from penstock.runtime.events import Origins
 from penstock.runtime.packing import RANK_LAST, unpacked
+from penstock.runtime.row_values import decoded, with_plain_nulls
 from penstock.runtime.topology import OperatorNode
 from penstock.runtime.wire import Barrier, Kind, Orders, Part, RowsHead, decode
 
@@ -112,7 +113,7 @@ def gather(
 ) -> Gathered:
     """The events of all parts in log order: by feed, source, partition and offset."""
     ordered = sorted(parts, key=lambda each: _place(each[0]))
-    tables = [unpacked(head, part) for head, part in ordered]
+    tables = [with_plain_nulls(unpacked(head, part)) for head, part in ordered]
     keys = _keys(operator, [head for head, _ in ordered], tables)
     slots, names = _slots(ordered, tables)
     # A user's column that one feed has and another lacks is null there.
@@ -154,7 +155,8 @@ def _place(head: RowsHead) -> tuple[Any, ...]:
 def _keys(
     operator: OperatorNode, heads: list[RowsHead], tables: list[pa.Table]
 ) -> list[pa.ChunkedArray]:
-    """The key's columns, whatever each feed calls them."""
+    """The key's columns, whatever each feed calls them, with a value for each row: those of other
+    partitions may stand in a dictionary."""
     columns = []
     for number, name in enumerate(operator.key):
         kind = operator.feeds[0].schema.field(name).type
@@ -163,7 +165,7 @@ def _keys(
             for head, table in zip(heads, tables, strict=True)
             for chunk in table.column(operator.feeds[head.feed].key[number]).chunks
         ]
-        columns.append(pa.chunked_array(chunks, type=kind))
+        columns.append(decoded(pa.chunked_array(chunks, type=kind)))
     return columns
 
 

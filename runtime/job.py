@@ -68,7 +68,7 @@ class Job:
         self.changelog = changelog
         self.described = Described()
 
-    def read(
+    def read(  # noqa: PLR0913 - each is a setting with a default, and people write few of them
         self,
         source: Source,
         *,
@@ -77,12 +77,16 @@ class Job:
         delay: str = "0 s",
         idle: str | None = None,
         start: "str | datetime | dict[str, int]" = "earliest",
+        on_undecodable: str | None = None,
     ) -> "Stream":
         """A stream of a source's events.
 
         `event_time` is the column that says when an event happened; `delay` how much later than
         a later one it may come; `idle` after how long a silent partition no longer holds time
         back; `start` where to begin: 'earliest', 'latest', a moment, or an offset per partition.
+        `on_undecodable` is what becomes of events whose time is outside of the years 1 to 9999:
+        'fail' stops the job at the first, 'quarantine' keeps them in a table of their own, in the
+        same commit. Kafka and Files have a policy of their own, which is used.
         """
         found = check_name("source", name or _name_of(source))
         input_ = Input(
@@ -92,6 +96,7 @@ class Job:
             delay_ms=0 if delay == "0 s" else _length_ms(found, "delay", delay),
             idle_ms=None if idle is None else _length_ms(found, "idle", idle),
             start=start,
+            on_undecodable=on_undecodable,
         )
         self.described.add_input(input_)
         return Stream(self, found)
@@ -100,7 +105,7 @@ class Job:
         self, root: str, transformed: "Callable[[Transform, pa.Schema], pa.Schema]"
     ) -> Topology:
         """The whole job, checked. `transformed` tells the columns that a transform makes of
-        others. `root` is where letters to be played again are looked for."""
+        others. `root` is where letters to be replayed are."""
         return build(self, root, transformed)
 
     def run(
@@ -172,7 +177,9 @@ class Keyed:
         self, function: Wrapped, *, name: str | None = None, on_error: str = "fail"
     ) -> Stream:
         """Run a wrapped function on every key. `on_error`: 'fail' stops the job at a call that
-        raises; 'quarantine' puts its events among the dead letters, in the same commit."""
+        raises; 'quarantine' puts its events among the dead letters, in the same commit. Events
+        whose key cannot be stored, or whose time no calendar has, follow the same policy. Of a
+        vectorised function, only those do."""
         operator = self.job.described.add_operator(function, name, self.parts, on_error)
         return Stream(self.job, operator)
 

@@ -9,6 +9,10 @@
 
 So two epochs are under way at most, they become real in order, and no sink is more than one epoch
 behind: one that is away holds the job.
+
+An epoch that fails for good ends the job, and is told at once, whatever the epoch before still
+waits for. That one is settled first, but no sink is waited for: the next start applies what it
+lacks. If the epoch before has failed as well, its error is raised, in the context of the later one.
 """
 
 import logging
@@ -18,24 +22,29 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from penstock.checkpoint.chain import Chain
+from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.manifest import Draft, Manifest, TableIndex
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root, Session
 from penstock.clock import Clock
 from penstock.errors import Corrupt, Gone, Invalid, PenstockError, Unavailable
-from penstock.ids import Attempt, Epoch
+from penstock.ids import Attempt, Epoch, Generation
 from penstock.runtime.applying import Applier
 from penstock.runtime.checking import Outcome, checked_draft
+from penstock.runtime.description import JobDescription, stage_description
 from penstock.runtime.following import tell_sources
 from penstock.runtime.planning import EpochPlan, Planner
-from penstock.runtime.position import Position, changelogs_of, table_files
+from penstock.runtime.position import Position, changelogs_of
 from penstock.runtime.settings import RunSettings
 from penstock.runtime.telling import EpochDone, Listener
+from penstock.runtime.topology import Topology
 from penstock.runtime.wire import Plan, Report
-from penstock.sinks.protocol import AppliedSink
-from penstock.sinks.table_index import TableFile, extend_index
+from penstock.sinks.table_index import extend_index
 from penstock.sinks.table_sweep import sweep_table
+from penstock.sinks.table_tail import table_tails
 from penstock.sources.planning import lag
 
 __all__ = ["EpochLoop", "Runner", "position_of"]
@@ -85,6 +94,7 @@ class EpochLoop:
     """When a timer by processing time is due; 0 while nobody knows."""
     _changed: frozenset[int] = frozenset()
     """The stages whose state the last epoch changed: it may have set timers that are due by now."""
+    _has_failed: bool = False
     _applier: Applier = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,13 +103,30 @@ class EpochLoop:
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run epochs until stopped, or until there is nothing more to do if that was asked for."""
+
+        def ends() -> bool:
+            return self._has_failed or stopped()
+
         with closing(self._applier), ThreadPoolExecutor(1, "penstock-commit") as committer:
             self._applier.roll_forward(stopped)  # what an earlier leader left to be applied
             try:
-                while not stopped() and self._step(committer, stopped):
+                while not stopped() and self._step(committer, ends):
                     pass
+            except BaseException as failure:
+                self._fail(failure)
+                raise
             finally:
                 self._settle()
+
+    def _fail(self, failure: BaseException) -> None:
+        """Tell of an epoch that has failed for good, now: the one before may take its time."""
+        self._has_failed = True
+        if self._committing is None or self._committing.done():
+            return  # nothing is waited for: it is raised at once
+        epoch = Epoch(self.position.epoch + 1)
+        why = str(failure) or repr(failure)
+        log.error("epoch %d failed, and the job ends: %s", epoch, why)
+        self.listener.failed(epoch, why)
 
     def _step(self, committer: ThreadPoolExecutor, stopped: Callable[[], bool]) -> bool:
         """One epoch, or a pause if there is nothing to do; False at the end."""
@@ -214,7 +241,8 @@ class EpochLoop:
         if worst is not None:
             raise worst.error()
         tables = self._indexes(plan)
-        return checked_draft(self.planner.topology, plan, run, outcome, tables), outcome
+        draft = checked_draft(self.planner.topology, plan, run, outcome, tables)
+        return msgspec.structs.replace(draft, description=self._description(plan)), outcome
 
     def _given_up(self, plan: EpochPlan, tries: int, failure: Unavailable) -> Unavailable:
         if not self.runner.is_alive():
@@ -230,18 +258,26 @@ class EpochLoop:
         """The index of each table, extended where it has fallen behind."""
         found = dict(plan.position.tables)
         upto = plan.position.epoch
-        for node in self.planner.topology.sinks:
-            if isinstance(node.sink, AppliedSink):
-                continue
+        for node in self.planner.topology.tables:
             index = found.get(node.name)
             due = 1 if index is None else index.epoch + INDEX_EVERY  # the first one at once
             if upto < due:
                 continue
             attempt = Attempt(self.root.chance.unique())
-            files = plan.position.unlisted.get(node.name, ())
-            extending = extend_index(node.name, index, files, upto, plan.epoch, attempt)
+            tail, tally = plan.position.tails[node.name], plan.position.tally
+            chain = Chain(self.session.tenure)
+            extending = extend_index(chain, node.name, tail, plan.epoch, attempt, tally)
             found[node.name] = perform(extending, self.root.handlers)
         return found
+
+    def _description(self, plan: EpochPlan) -> Ref | None:
+        """What every manifest names as the description of the job: a new one, if it has changed."""
+        undescribed = plan.position.undescribed
+        if undescribed is None:
+            return plan.position.description
+        attempt = Attempt(self.root.chance.unique())
+        staging = stage_description(undescribed, plan.epoch, attempt)
+        return perform(staging, self.root.handlers)
 
     def _settle(self) -> None:
         """Wait for the commit under way, and raise what became of it."""
@@ -281,39 +317,45 @@ class EpochLoop:
         try:
             needed = self._applier.needed(manifest)
             done = self.session.collect(self.settings.retention, needed)
+            for why in done.unreadable:
+                log.warning("nothing is collected, and all is kept: %s", why)
             for table in manifest.tables:
-                perform(sweep_table(Chain(self.session.tenure), table), self.root.handlers)
+                self._sweep(table)
             log.info("collected %d objects, %d bytes", done.removed, done.removed_bytes)
-        except Unavailable as failure:
+        except (Corrupt, Unavailable) as failure:  # what is damaged ends no job that can go on
             log.warning("not collected: %s", failure)
 
+    def _sweep(self, table: str) -> None:
+        """Remove what a table does not name. One whose index cannot be trusted keeps everything."""
+        try:
+            perform(sweep_table(Chain(self.session.tenure), table), self.root.handlers)
+        except Corrupt as doubt:
+            log.error("nothing of table %s is removed: %s", table, doubt)
 
-def position_of(root: Root, newest: Manifest | None, generation: int) -> Position:
-    """Where the job stands by what the chain says."""
+
+def position_of(
+    root: Root,
+    newest: Manifest | None,
+    generation: Generation,
+    topology: Topology,
+    undescribed: JobDescription | None = None,
+) -> Position:
+    """Where the job stands by what the chain says. `undescribed` is what it does not say of the
+    job yet; see `check_same_job`."""
+    tables = [node.name for node in topology.tables]
+    tails = perform(table_tails(Chain(generation=generation), newest, tables), root.handlers)
     if newest is None:
-        return Position(epoch=Epoch(0), generation=generation)  # type: ignore[arg-type]
+        return Position(epoch=Epoch(0), generation=generation, tails=tails, undescribed=undescribed)
     return Position(
         epoch=newest.epoch,
-        generation=generation,  # type: ignore[arg-type]
+        generation=generation,
         sources=newest.sources,
         lineages=root.lineages(),
         tables=newest.tables,
-        unlisted=_unlisted(root, newest),
+        tails=tails,
+        tally=newest.tally,
         planned_ms=newest.planned_ms,
         changelogs=changelogs_of(newest.sinks),
+        description=newest.description,
+        undescribed=undescribed,
     )
-
-
-def _unlisted(root: Root, newest: Manifest) -> dict[str, tuple[TableFile, ...]]:
-    """The files of each table that no index lists, oldest first."""
-    listed = {
-        name: newest.tables[name].epoch if name in newest.tables else 0 for name in newest.sinks
-    }
-    found: dict[str, list[TableFile]] = {name: [] for name in newest.sinks}
-    for manifest in root.history():
-        if manifest.epoch <= min(listed.values(), default=manifest.epoch):
-            break
-        for name, outputs in manifest.sinks.items():
-            if name in found and manifest.epoch > listed[name]:
-                found[name][:0] = table_files(manifest.epoch, outputs)
-    return {name: tuple(files) for name, files in found.items()}

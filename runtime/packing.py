@@ -23,6 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from penstock.errors import Invalid
+from penstock.runtime.row_values import decoded
 from penstock.runtime.topology import Feed, Topology
 from penstock.runtime.wire import Barrier, Kind, Narrow, Part, RowsHead, encode
 from penstock.sources.protocol import TIME
@@ -38,6 +39,9 @@ _NUMBERS = {str(kind): kind for kind in (pa.int64(), pa.int32(), pa.date32(), TI
 _NARROW = [(pa.uint8(), 8), (pa.uint16(), 16), (pa.uint32(), 32)]
 NARROWED_ROWS_MIN = 4096
 """Fewer rows are not worth a look at their columns."""
+
+_REACH = {"s": (1 << 63) // 1_000_000 - 1, "ms": (1 << 63) // 1_000 - 1}
+"""How far times of a unit may be from 1970 to be told in microseconds, as the hash wants them."""
 
 SPREAD_BITS = 12
 """Rows without a key go to the same partition by so many at a time."""
@@ -57,8 +61,20 @@ def groups_of_rows(
             raise Invalid(
                 where, f"is keyed by {name!r}, which its rows lack", f"use one of {known}"
             )
-        columns.append(table.column(name))
+        columns.append(_hashable(table.column(name)))
     return key_groups(columns, groups)
+
+
+def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A key column whose times can all be hashed: one that microseconds cannot tell counts as null.
+    Its row goes where nulls go, and the operator there refuses it by its own policy."""
+    column = decoded(column)
+    reach = _REACH.get(column.type.unit) if pa.types.is_timestamp(column.type) else None
+    if reach is None:
+        return column
+    ticks = column.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(ticks, -reach), pc.less_equal(ticks, reach))
+    return column if pc.all(fits).as_py() is not False else pc.if_else(fits, column, None)
 
 
 def partitions_of(groups: NDArray[np.uint16], partitions: int, total: int) -> NDArray[np.int64]:

@@ -1,23 +1,31 @@
 """Planning an epoch: which ranges, by which tasks, under which orders.
 
 The same position, sources and limits always give the same ranges; only the name of the run and
-the planned time are new. A retried epoch keeps its plan and gets a new run.
+the planned time are new. A retried epoch keeps its plan and gets a new run. Planned time strictly
+grows from epoch to epoch, and is steady: no reading of the wall clock stops it or carries it away.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from penstock.checkpoint.formats import Ref
+from penstock.checkpoint.manifest import Output
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.clock import Chance, Clock
-from penstock.errors import Invalid
 from penstock.ids import Epoch, Token
+from penstock.runtime.letters import LETTERS
 from penstock.runtime.position import Position
-from penstock.runtime.topology import OperatorNode, SourceNode, Topology
+from penstock.runtime.replays import Replayer, Replays
+from penstock.runtime.topology import OperatorNode, Topology
 from penstock.runtime.watermarks import operator_watermark
 from penstock.runtime.wire import Orders, Plan, ReadTask, WantedRange
 from penstock.sources import Kafka, Log, Rate
 from penstock.sources.planning import share_rows, start_offsets
 from penstock.sources.protocol import Identified, Limits, Range
+from penstock.steady_time import SteadyTime
 
 __all__ = ["SPLIT_ROWS", "EpochPlan", "Planner"]
 
@@ -38,6 +46,8 @@ class EpochPlan:
     watermarks: Mapping[str, int | None]
     """Per operator."""
     direct: bool
+    letters: Mapping[str, Output] = field(default_factory=dict)
+    """By operator: the dead letters that it replays, as they are staged."""
 
     @property
     def epoch(self) -> Epoch:
@@ -61,11 +71,16 @@ class Planner:
     clock: Clock
     chance: Chance
     may_be_direct: bool = True
+    _replayers: dict[str, Replayer] = field(default_factory=dict, init=False)
+    _time: SteadyTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._time = SteadyTime(self.clock)
 
     def plan(self, position: Position) -> EpochPlan:
         """The next epoch. One without ranges has nothing to read."""
         self._recognise(position)
-        planned_ms = max(round(self.clock.wall() * 1000), position.planned_ms + 1)
+        planned_ms = max(self._time.now_ms(position.planned_ms), position.planned_ms + 1)
         watermarks = {
             operator.name: operator_watermark(self.topology, operator, position.sources, planned_ms)
             for operator in self.topology.operators
@@ -73,16 +88,46 @@ class Planner:
         starts = {
             name: start_offsets(node.source, node.start)
             for name, node in self.topology.sources.items()
-            if not position.progress(name).resume_at and _exists(node)
+            if not position.progress(name).resume_at and not node.is_replay
         }
+        offered = self._offered(position)
+        ranges = self._ranges(position, starts, offered)
         return EpochPlan(
             position=position,
-            ranges=self._ranges(position, starts),
+            ranges=ranges,
             starts=starts,
             planned_ms=planned_ms,
             watermarks=watermarks,
             direct=self.may_be_direct and self._is_direct(),
+            letters=self._staged(position, offered, ranges),
         )
+
+    def _offered(self, position: Position) -> dict[str, pa.Table]:
+        """By source: the dead letters that were asked for and are to be replayed now."""
+        found = {}
+        for name, node in self.topology.sources.items():
+            if not isinstance(node.source, Replays):
+                continue
+            replayer = self._replayers.setdefault(name, Replayer.of(node.source))
+            letters = replayer.offer(position, self.limits)
+            if letters is not None:
+                found[name] = letters
+        return found
+
+    def _staged(
+        self,
+        position: Position,
+        offered: Mapping[str, pa.Table],
+        ranges: Mapping[str, Mapping[str, Range]],
+    ) -> dict[str, Output]:
+        """Store as many of the offered letters as the epoch reads."""
+        found = {}
+        for name, letters in offered.items():
+            mine, replayer = ranges[name][LETTERS], self._replayers[name]
+            some = letters.slice(0, mine.stop - mine.start)
+            epoch = Epoch(position.epoch + 1)
+            found[replayer.source.operator] = replayer.stage(some, epoch, mine.start)
+        return found
 
     def _recognise(self, position: Position) -> None:
         """Remind sources of what earlier leaders have seen of them."""
@@ -112,15 +157,19 @@ class Planner:
         )
 
     def _ranges(
-        self, position: Position, starts: Mapping[str, Mapping[str, int]]
+        self,
+        position: Position,
+        starts: Mapping[str, Mapping[str, int]],
+        offered: Mapping[str, pa.Table],
     ) -> dict[str, Mapping[str, Range]]:
         """What to read of each source, so that all of it together keeps the limits."""
         resume = {n: starts.get(n) or position.progress(n).resume_at for n in self.topology.sources}
         wanted = {
             name: node.source.plan(resume[name], self.limits)
             for name, node in self.topology.sources.items()
-            if _exists(node)
         }
+        for name, letters in offered.items():
+            wanted[name] = _letters_read(resume[name], letters.num_rows)
         counts = {
             name: sum(r.stop - r.start for r in each.values()) for name, each in wanted.items()
         }
@@ -130,8 +179,11 @@ class Planner:
             for name in busy:
                 # At least one row of each, however low the limit: no source waits for ever.
                 share = replace(self.limits, records=max(1, shares.get(name, 1)))
-                node = self.topology.sources[name]
-                wanted[name] = node.source.plan(resume[name], share)
+                if name in offered:
+                    count = min(offered[name].num_rows, share.records or 1)
+                    wanted[name] = _letters_read(resume[name], count)
+                    continue
+                wanted[name] = self.topology.sources[name].source.plan(resume[name], share)
         return {name: each for name, each in wanted.items() if each}
 
     def _is_direct(self) -> bool:
@@ -147,7 +199,13 @@ class Planner:
 
     def _tasks(self, plan: EpochPlan) -> list[list[WantedRange]]:
         wanted = [
-            WantedRange(source=source, partition=partition, start=each.start, stop=each.stop)
+            WantedRange(
+                source=source,
+                partition=partition,
+                start=each.start,
+                stop=each.stop,
+                letters=self._letters_of(plan, source),
+            )
             for source, ranges in sorted(plan.ranges.items())
             for partition, each in ranges.items()
         ]
@@ -157,6 +215,10 @@ class Planner:
                 tasks[self._own_task(each)].append(each)
             return tasks
         return _balanced(self._split(wanted), self.read_tasks)
+
+    def _letters_of(self, plan: EpochPlan, name: str) -> Ref | None:
+        source = self.topology.sources[name].source
+        return plan.letters[source.operator].ref if isinstance(source, Replays) else None
 
     def _own_task(self, wanted: WantedRange) -> int:
         """The partition that a topic's partition belongs to; others are spread."""
@@ -178,12 +240,7 @@ class Planner:
                 share if isinstance(source, Kafka | Log | Rate) else max(1, each.stop - each.start)
             )
             pieces += [
-                WantedRange(
-                    source=each.source,
-                    partition=each.partition,
-                    start=start,
-                    stop=min(each.stop, start + step),
-                )
+                msgspec.structs.replace(each, start=start, stop=min(each.stop, start + step))
                 for start in range(each.start, each.stop, step)
             ]
         return pieces
@@ -201,7 +258,7 @@ class Planner:
         self, plan: EpochPlan, operator: OperatorNode, partition: int, run: tuple[str, Token, int]
     ) -> Orders:
         lineage = plan.position.lineage((operator.name, partition))
-        cuts = self.snapshots.wants_snapshot(plan.epoch, partition) and lineage.version is not None
+        cuts = self.snapshots.wants_snapshot(plan.epoch, partition)
         return Orders(
             run=run[0],
             epoch=plan.epoch,
@@ -240,15 +297,10 @@ def _offsets(ranges: Mapping[str, Range]) -> int:
     return sum(each.stop - each.start for each in ranges.values())
 
 
-def _exists(node: SourceNode) -> bool:
-    """A topic of letters to be played again is made when somebody asks for the first."""
-    if not node.is_replay:
-        return True
-    try:
-        node.source.spans()
-    except Invalid:
-        return False
-    return True
+def _letters_read(resume: Mapping[str, int], count: int) -> dict[str, Range]:
+    """The range of so many more replayed letters."""
+    first = resume.get(LETTERS, 0)
+    return {LETTERS: Range(start=first, stop=first + count)}
 
 
 def _is_parted(topology: Topology, first: OperatorNode, source: str, key: tuple[str, ...]) -> bool:

@@ -2,7 +2,8 @@
 
 1. Everything has come: a barrier of every upstream task, as many rows as they say (`inbox`).
 2. Open the state at exactly the version the orders name; cut a snapshot of it, if ordered.
-3. Bring the events into order; fire timers; call the function (`grouping`, `calling`).
+3. Bring the events into order; fire timers; call the function (`grouping`, `calling`); remove the
+   entries whose time to live is over.
 4. Write the changes as one delta. The database itself is not touched.
 5. Stage the delta and the outputs under names of this attempt.
 6. Send rows on to the next operators with a barrier each, and a report to the driver.
@@ -28,17 +29,18 @@ from penstock.checkpoint.recovery import Lineage
 from penstock.checkpoint.restore import Identity, OpenPartition, Way
 from penstock.checkpoint.snapshots import Place, cut_files, cut_snapshot
 from penstock.checkpoint.staging import stage_delta
-from penstock.errors import Corrupt, Invalid, PenstockError, Unavailable
+from penstock.errors import Corrupt, PenstockError, Unavailable
 from penstock.ids import Attempt
 from penstock.runtime.calling import Caller, call_vectorised
-from penstock.runtime.dead_letters import dead_letter_rows, dead_letters_table
+from penstock.runtime.dead_letters import dead_letter_rows
 from penstock.runtime.emitting import Provenance, with_provenance
 from penstock.runtime.events import Batch, Columns, Moment
 from penstock.runtime.functions import Form
 from penstock.runtime.grouping import by_time, group_by_key
 from penstock.runtime.inbox import NO_TIME, Gathered, Inbox, gather
 from penstock.runtime.packing import RANK_LAST, Packer
-from penstock.runtime.topology import CHANGES, DEAD_LETTERS, OperatorNode
+from penstock.runtime.topology import CHANGES, DEAD_LETTERS, REPLAYED, OperatorNode
+from penstock.runtime.unfit import without_unfit
 from penstock.runtime.wire import (
     DRIVER,
     Failure,
@@ -144,8 +146,6 @@ def _compute(
     moment = Moment(
         f"{shop.topology.job}/{operator.name}", orders.epoch, orders.planned_ms, orders.watermark_ms
     )
-    if space is not None:
-        space.expire()
     if wrapped.form is Form.PER_PARTITION:
         _call_once(shop, operator, partition, gathered, (work, space, moment))
     else:
@@ -223,12 +223,13 @@ def _call_by_key(
 ) -> None:
     work, moment, partition = context
     base = _base_order(shop, gathered)
-    gathered, base, nulls = _without_null_keys(operator, gathered, base)
+    gathered, base, unfit = without_unfit(operator, gathered, base)
     grouped = group_by_key(gathered.keys, gathered.groups, base)
     columns = Columns(gathered.table, grouped.order, gathered.origins)
     caller = Caller(operator, space, moment, gathered)
     caller.fire_timers()
     caller.process(grouped, columns)
+    space.expire()
     work.fired_ms = caller.fired_ms
     per_event = operator.wrapped.form is Form.PER_EVENT
     work.provenance = Provenance.of(
@@ -244,7 +245,7 @@ def _call_by_key(
         for output, emitted in caller.emitted.items()
     }
     if operator.on_error == "quarantine":
-        work.dead = dead_letter_rows(gathered, caller.dead, nulls)
+        work.dead = dead_letter_rows(gathered, caller.dead, unfit)
 
 
 def _base_order(shop: Workshop, gathered: Gathered) -> NDArray[np.int64] | None:
@@ -260,32 +261,6 @@ def _base_order(shop: Workshop, gathered: Gathered) -> NDArray[np.int64] | None:
     return base[by_event]
 
 
-def _without_null_keys(
-    operator: OperatorNode, gathered: Gathered, base: NDArray[np.int64] | None
-) -> tuple[Gathered, NDArray[np.int64] | None, pa.Table | None]:
-    """The events that have a key. One without is a failure, or a dead letter."""
-    if not any(column.null_count for column in gathered.keys):
-        return gathered, base, None
-    valid = np.ones(len(gathered.groups), np.bool_)
-    for column in gathered.keys:
-        valid &= column.is_valid().to_numpy()
-    if operator.on_error != "quarantine":
-        meta = gathered.origins.of(int(np.flatnonzero(~valid)[0]))
-        raise Invalid(
-            f"operator {operator.name!r}",
-            f"was given a null as its key ({', '.join(operator.key)}), at offset {meta.offset} of "
-            f"{meta.source}, partition {meta.partition}",
-            "filter such events out in a transform, or use on_error='quarantine'",
-        )
-    rows = np.arange(len(valid)) if base is None else base
-    kept = rows[valid[rows]]
-    whole = gathered
-    dead = dead_letters_table(whole, np.flatnonzero(~valid), "the key is null", "None")
-    order = np.sort(kept)
-    left = whole.taken(order)
-    return left, np.argsort(np.argsort(kept)) if base is not None else None, dead
-
-
 def _call_once(
     shop: Workshop,
     operator: OperatorNode,
@@ -295,16 +270,18 @@ def _call_once(
 ) -> None:
     work, space, moment = context
     base = _base_order(shop, gathered)
-    gathered, base, _ = _without_null_keys(operator, gathered, base)
+    gathered, base, work.dead = without_unfit(operator, gathered, base)
     gathered = gathered if base is None else gathered.taken(base)
-    visible = gathered.table.select(operator.schema.names)
-    batch = Batch(visible, operator.key, gathered.groups)
-    table = call_vectorised(operator, {} if space is None else space.states, moment, batch)
     rows = len(gathered.groups)
     stops = np.array([rows], np.int64) if rows else np.empty(0, np.int64)
     work.provenance = Provenance.of(
         work.orders.epoch, partition, gathered.origins, np.arange(rows), stops, gathered.times_us
     )
+    if space is None and not rows:
+        return
+    visible = gathered.table.select(operator.schema.names)
+    batch = Batch(visible, operator.key, gathered.groups)
+    table = call_vectorised(operator, {} if space is None else space.states, moment, batch)
     if table is not None:
         calls = np.full(table.num_rows, 0 if rows else -1, np.int64)
         work.fired_ms = [] if rows else [work.orders.planned_ms]
@@ -356,7 +333,7 @@ def _stage(
 def _outputs(shop: Workshop, operator: OperatorNode, work: Work) -> Iterable[tuple[Any, pa.Table]]:
     """Every sink of this operator that gets rows, and the rows."""
     for node in shop.topology.sinks:
-        if node.operator != operator.name:
+        if node.operator != operator.name or node.output == REPLAYED:  # the leader's
             continue
         if node.output == CHANGES:
             if work.changes is not None and work.changes.num_rows:

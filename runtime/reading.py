@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.errors import Invalid, PenstockError
+from penstock.errors import PenstockError
 from penstock.runtime.packing import Packer
 from penstock.runtime.processing import failure_part
+from penstock.runtime.replays import Replays
 from penstock.runtime.topology import SourceNode, Topology
-from penstock.runtime.undecodable import Left, count_left, stage_left
+from penstock.runtime.undecodable import Left, count_left, stage_left, without_untimely
 from penstock.runtime.wire import (
     DRIVER,
     Kind,
@@ -23,6 +24,7 @@ from penstock.runtime.wire import (
     encode,
 )
 from penstock.runtime.workshop import Workshop
+from penstock.sources.event_times import as_times
 from penstock.sources.protocol import META_NAME, TIME, Range, Sifting, Undecoded
 
 __all__ = ["ROWS_META", "RangeReader", "read", "report_of", "rows_schema"]
@@ -88,7 +90,7 @@ def read(shop: Workshop, plan: Plan, number: int) -> Iterator[Part]:
 
 def report_of(shop: Workshop, plan: Plan, number: int, readers: "Sequence[RangeReader]") -> Report:
     """What one reading task has done. What it had to leave out is stored first."""
-    left = [Left(reader.wanted, reader.left) for reader in readers]
+    left = [Left(each.wanted, sorted(each.left, key=_offset)) for each in readers]
     return Report(
         run=plan.run,
         stage=0,
@@ -97,6 +99,10 @@ def report_of(shop: Workshop, plan: Plan, number: int, readers: "Sequence[RangeR
         outputs=stage_left(shop, plan, number, left),
         quarantined=count_left(shop.topology, left),
     )
+
+
+def _offset(left: Undecoded) -> int:
+    return left.offset
 
 
 @dataclass(slots=True)
@@ -113,6 +119,9 @@ class RangeReader:
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, with what is known of each in columns of our own."""
+        return (table for table in map(self._table, self._chunks()) if table.num_rows)
+
+    def _chunks(self) -> Iterator[list[pa.RecordBatch]]:
         held: list[pa.RecordBatch] = []
         count = size_bytes = 0
         for batch in self._batches():
@@ -120,10 +129,10 @@ class RangeReader:
             count += batch.num_rows
             size_bytes += batch.nbytes
             if count >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
-                yield self._table(held)
+                yield held
                 held, count, size_bytes = [], 0, 0
         if held:
-            yield self._table(held)
+            yield held
 
     def result(self) -> RangeRead:
         """What the range turned out to hold."""
@@ -133,6 +142,8 @@ class RangeReader:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         source = self.topology.sources[self.wanted.source].source
         range_ = Range(start=self.wanted.start, stop=self.wanted.stop)
+        if self.wanted.letters is not None and isinstance(source, Replays):
+            return source.read_file(self.wanted.letters, range_)
         if isinstance(source, Sifting) and source.sifts:
             batches = self._sifted(source, range_)
         else:
@@ -153,11 +164,7 @@ class RangeReader:
         whole = pa.Table.from_batches(batches)
         offsets, times, broker = _meta(whole)
         if node.event_time is not None:
-            times = _declared_times(node, whole)
-        found = pc.max(times.cast(pa.int64())).as_py()
-        if found is not None:
-            self.latest = found if self.latest is None else max(self.latest, found)
-        self.rows += whole.num_rows
+            times = as_times(whole.column(node.event_time))
         table = whole.drop_columns([META_NAME])
         for name, column in (
             ("_offset", offsets),
@@ -165,7 +172,15 @@ class RangeReader:
             ("_broker_time", broker),
         ):
             table = table.append_column(name, column)
+        table, left = without_untimely(node, self.wanted.partition, table)
+        self.left += left
+        self.rows += table.num_rows
+        self._move_on(pc.max(table.column("_event_time").cast(pa.int64())).as_py())
         return table
+
+    def _move_on(self, latest: int | None) -> None:
+        if latest is not None:
+            self.latest = latest if self.latest is None else max(self.latest, latest)
 
 
 def _meta(table: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
@@ -177,17 +192,6 @@ def _meta(table: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.Chunked
         pa.chunked_array(each, type=kind) for each, kind in zip(chunks, kinds, strict=True)
     )
     return offset, event, broker
-
-
-def _declared_times(node: SourceNode, table: pa.Table) -> pa.ChunkedArray:
-    try:
-        return table.column(node.event_time).cast(TIME)
-    except pa.ArrowException as error:
-        raise Invalid(
-            f"source {node.name!r}, column {node.event_time!r}",
-            f"does not hold moments ({error})",
-            "choose a timestamp column as event_time",
-        ) from error
 
 
 def rows_schema(node: SourceNode) -> pa.Schema:

@@ -19,8 +19,8 @@ from penstock.state.layout import MARKER_KEY, SCHEMA_KEY
 __all__ = ["fill"]
 
 UNFINISHED = Marker(
-    job="",
-    operator="",
+    job="unfinished",
+    operator="unfinished",
     partition=0,
     generation=Generation(0),
     epoch=Epoch(0),

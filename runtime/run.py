@@ -25,9 +25,9 @@ from penstock.checkpoint.open_store import absolute_url, without_secrets
 from penstock.checkpoint.root import Root
 from penstock.errors import Invalid
 from penstock.runtime.applying import check_targets
+from penstock.runtime.compatibility import check_same_job
 from penstock.runtime.loop import EpochLoop, position_of
 from penstock.runtime.planning import Planner
-from penstock.runtime.position import check_same_job
 from penstock.runtime.settings import RunSettings
 from penstock.runtime.telling import Listener, Ran, Silent
 from penstock.runtime.topology import Topology
@@ -75,7 +75,7 @@ def run_job(
         runner = spark.runner(made_with.workshop(topology, url, settings))  # 3
         with root.lead(job.name) as session, _stopping() as stopped:  # 4
             session.beat(settings.lease.beat_every_s)
-            check_same_job(topology, session.manifest, url)
+            undescribed = check_same_job(topology, root, session.manifest, without_secrets(url))
             planner = made_with.planner(
                 topology,
                 settings.limits,
@@ -84,7 +84,8 @@ def run_job(
                 root.clock,
                 root.chance,
             )
-            position = position_of(root, session.manifest, session.head.generation)
+            generation = session.head.generation
+            position = position_of(root, session.manifest, generation, topology, undescribed)
             ran.last_epoch = position.epoch
             loop = made_with.loop(
                 root, session, planner, runner, settings, ran, root.clock, position
@@ -159,7 +160,7 @@ def _wait_for_turn(
         newest = root.newest()
     except Invalid:  # there is nothing yet
         return
-    check_same_job(topology, newest, url)
+    check_same_job(topology, root, newest, without_secrets(url))
 
 
 class SparkOnDemand:

@@ -9,7 +9,7 @@ Settings that are insisted on, and why:
     spark.sql.session.timeZone=UTC         moments are moments
     spark.task.reaper.enabled=true         a task that is given up is killed
 
-Spark's own output goes to a log file.
+Spark's own output goes to a log file, which is put aside when it has grown large.
 """
 
 import os
@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.errors import Invalid, Unavailable
+from penstock.private_folder import user_folder
 
 __all__ = ["INSISTED", "send_files", "spark_log_path", "start_spark"]
 
@@ -52,22 +53,41 @@ _DEFAULTS = {
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
-appender.file.type = File
+appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.filePermissions = rw-------
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = {size_mb} MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = {files_max}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
+LOG_MB_MAX = 16
+"""How large a log grows before it is put aside."""
+
+LOG_FILES_MAX = 3
+"""How many that were put aside are kept."""
+
 CONNECT_S = 5.0
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\d+,\d+,(\d+)\]")
 
 
 def spark_log_path() -> Path:
-    """Where Spark's own output goes: PENSTOCK_SPARK_LOG, or a file in the temporary folder."""
+    """Where Spark's own output goes: PENSTOCK_SPARK_LOG, or a new file of a name that no other user
+    can foresee, in a folder of this user alone."""
     named = os.environ.get("PENSTOCK_SPARK_LOG")
-    return (
-        Path(named) if named else Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
-    )
+    return Path(named) if named else _new_file(f"spark-{os.getpid()}-", ".log")
+
+
+def _new_file(prefix: str, suffix: str) -> Path:
+    """A file that was not there before, for this user alone."""
+    descriptor, name = tempfile.mkstemp(suffix, prefix, user_folder("logs"))
+    os.close(descriptor)
+    return Path(name)
 
 
 def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSession:
@@ -84,7 +104,9 @@ def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSessi
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     log = spark_log_path()
-    settings = {**_DEFAULTS, **_executor_memory(master), **_quiet(log), **options, **INSISTED}
+    properties = _log_properties(log)
+    quiet = {"spark.driver.extraJavaOptions": _java_options(properties)}
+    settings = {**_DEFAULTS, **_executor_memory(master), **quiet, **options, **INSISTED}
     builder: Any = SparkSession.builder.master(master).appName(f"penstock {job}")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -93,6 +115,8 @@ def start_spark(job: str, master: str, options: Mapping[str, str]) -> SparkSessi
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, Exception) as error:
         raise _not_started(master, log, error) from error
+    finally:
+        properties.unlink(missing_ok=True)  # it is read once, when the JVM starts
     session.sparkContext.setLogLevel("WARN")
     return session
 
@@ -150,11 +174,17 @@ def _executor_memory(master: str) -> dict[str, str]:
     return {} if found is None else {"spark.executor.memory": f"{found[1]}m"}
 
 
-def _quiet(log: Path) -> dict[str, str]:
-    settings = log.with_suffix(".log4j2.properties")
-    settings.write_text(_LOG4J.format(path=log))
-    option = f"-Dlog4j2.configurationFile=file:{settings} -Djava.net.preferIPv4Stack=true"
-    return {"spark.driver.extraJavaOptions": option}
+def _log_properties(log: Path) -> Path:
+    """The settings of Spark's log, in a file that another user can neither make nor change: a JVM
+    does what they say."""
+    properties = _new_file("spark-", ".log4j2.properties")
+    limits = {"size_mb": LOG_MB_MAX, "files_max": LOG_FILES_MAX}
+    properties.write_text(_LOG4J.format(path=log, **limits))
+    return properties
+
+
+def _java_options(properties: Path) -> str:
+    return f"-Dlog4j2.configurationFile=file:{properties} -Djava.net.preferIPv4Stack=true"
 
 
 @contextmanager
@@ -162,7 +192,7 @@ def _standard_error_to(log: Path) -> Iterator[None]:
     """What is started inside inherits a standard error that goes to the log."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with log.open("ab") as file:
+    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         os.dup2(file.fileno(), 2)
     try:
         yield

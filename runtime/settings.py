@@ -51,7 +51,8 @@ class RunSettings:
     snapshots: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     state: StateSettings = field(default_factory=StateSettings)
     state_folder: str | None = None
-    """Where hosts keep state; None: PENSTOCK_STATE_DIR, or their temporary folder."""
+    """Where hosts keep state; None: PENSTOCK_STATE_DIR, or a folder of the user alone below their
+    temporary folder."""
     py_files: tuple[str, ...] = ()
     """Wheels, archives and modules to send to the executors."""
     spark: Mapping[str, str] = field(default_factory=dict)

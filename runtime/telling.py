@@ -92,6 +92,9 @@ class Listener(Protocol):
     def held(self, sinks: Mapping[str, str]) -> None:
         """Sinks that are away hold the job, and what each says; none: it goes on."""
 
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """An epoch has failed for good, and the job ends once the one before is settled."""
+
 
 class Silent:
     """Tells nobody."""
@@ -109,6 +112,9 @@ class Silent:
         """Nothing."""
 
     def held(self, sinks: Mapping[str, str]) -> None:
+        """Nothing."""
+
+    def failed(self, epoch: Epoch, why: str) -> None:
         """Nothing."""
 
 
@@ -153,3 +159,7 @@ class Ran:
     def held(self, sinks: Mapping[str, str]) -> None:
         """Pass it on."""
         self.then.held(sinks)
+
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """Pass it on."""
+        self.then.failed(epoch, why)

@@ -20,6 +20,7 @@ from penstock.state.key_groups import GROUPS
 __all__ = [
     "CHANGES",
     "DEAD_LETTERS",
+    "REPLAYED",
     "UNDECODABLE",
     "Feed",
     "OnError",
@@ -38,6 +39,9 @@ OnError = str
 
 DEAD_LETTERS = "dead-letters"
 """The output, and the ending of the table's name, that quarantined events go to."""
+
+REPLAYED = "replayed-letters"
+"""The output that an operator's replayed dead letters are. The leader stages it."""
 
 UNDECODABLE = "undecodable"
 """The same for messages that a source could not decode."""
@@ -61,7 +65,9 @@ class SourceNode:
     """After how long without events a partition no longer holds time back."""
     start: Any
     is_replay: bool = False
-    """Whether it holds dead letters that are played again. It may not be there yet."""
+    """Whether it holds replayed dead letters: `penstock.runtime.replays.Replays`."""
+    sets_aside: bool = False
+    """Whether what cannot be decoded is kept in a table of its own; else it stops the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,11 @@ class Topology:
     def applied(self) -> list[SinkNode]:
         """The sinks outside the root."""
         return [node for node in self.sinks if isinstance(node.sink, AppliedSink)]
+
+    @property
+    def tables(self) -> list[SinkNode]:
+        """The sinks whose files stay below the root."""
+        return [node for node in self.sinks if not isinstance(node.sink, AppliedSink)]
 
     def changelog_of(self, operator: str) -> SinkNode | None:
         """The sink that an operator's state changes go to, if there is one."""

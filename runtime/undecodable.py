@@ -1,8 +1,12 @@
 """Messages that a source could not decode, kept in the same commit as all that it could.
 
 Each is a row of the table `<source>.undecodable`: the message as it came, why it is one, and where
-it was. It was never an event, so it cannot be played again: mend whoever sends such messages, and
+it was. It was never an event, so it cannot be replayed: mend whoever sends such messages, and
 have them sent anew.
+
+A row whose event time is outside of the years 1 to 9999 is undecodable too, whatever its source is:
+one such time would carry the watermark beyond every other event for good. Its message is decoded
+by then, so its value is the row as JSON.
 """
 
 from collections.abc import Sequence
@@ -12,15 +16,18 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.checkpoint.formats import ref_to
 from penstock.checkpoint.manifest import Output
+from penstock.errors import Invalid
 from penstock.ids import Attempt
-from penstock.runtime.topology import Topology
+from penstock.runtime.row_values import json_of_row, python_rows
+from penstock.runtime.topology import SourceNode, Topology
 from penstock.runtime.wire import Plan, WantedRange
 from penstock.runtime.workshop import Workshop
 from penstock.sinks.protocol import PROVENANCE
 from penstock.sinks.staged import staged
+from penstock.sources.event_times import outside_calendar, why_outside
 from penstock.sources.protocol import Undecoded
 
-__all__ = ["Left", "count_left", "stage_left"]
+__all__ = ["Left", "UntimelyRow", "count_left", "stage_left", "without_untimely"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,51 @@ class Left:
 
     wanted: WantedRange
     messages: Sequence[Undecoded]
+
+
+@dataclass(frozen=True, slots=True)
+class UntimelyRow:
+    """A row whose event time no calendar has."""
+
+    offset: int
+    reason: str
+    value: bytes
+    key: bytes | None = None
+
+
+def without_untimely(
+    node: SourceNode, partition: str, rows: pa.Table
+) -> tuple[pa.Table, list[Undecoded]]:
+    """The rows whose event time is in the calendar, and the others; `Invalid` names the first of
+    those if their source does not set them aside."""
+    beyond = outside_calendar(rows.column("_event_time"))
+    if beyond is None:
+        return rows, []
+    bad = rows.filter(pa.array(beyond))
+    if not node.sets_aside:
+        raise _untimely(node, partition, bad)
+    own = bad.select([name for name in bad.column_names if not name.startswith("_")])
+    places = zip(bad.column("_offset").to_pylist(), _micros(bad), python_rows(own), strict=True)
+    left: list[Undecoded] = [
+        UntimelyRow(offset, why_outside(micros), json_of_row(row)) for offset, micros, row in places
+    ]
+    return rows.filter(pa.array(~beyond)), left
+
+
+def _untimely(node: SourceNode, partition: str, bad: pa.Table) -> Invalid:
+    column = "" if node.event_time is None else f" (column {node.event_time!r})"
+    return Invalid(
+        f"source {node.name!r}, partition {partition}",
+        f"has an event at offset {bad.column('_offset')[0].as_py()} that cannot be decoded: "
+        f"{why_outside(_micros(bad)[0])}{column}",
+        "correct its unit where it is sent, or set such events aside by on_undecodable="
+        "'quarantine'; of Files, by poison='quarantine'",
+    )
+
+
+def _micros(rows: pa.Table) -> list[int]:
+    found: list[int] = rows.column("_event_time").cast(pa.int64()).to_pylist()
+    return found
 
 
 def stage_left(shop: Workshop, plan: Plan, task: int, left: Sequence[Left]) -> dict[str, Output]:

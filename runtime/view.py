@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.calendar import datetime_of, told, within
 from penstock.ids import Epoch
 from penstock.runtime.answers import counted
 from penstock.runtime.telling import EpochDone
@@ -79,6 +80,10 @@ class PlainView:
         if not sinks:
             self._say("every sink is back; the job goes on")
 
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """An epoch has failed for good."""
+        self._say(f"epoch {epoch} failed, and the job ends: {why}")
+
     def __enter__(self) -> Self:
         return self
 
@@ -108,6 +113,7 @@ class LiveView:
         self._dead = 0
         self._last_words = ""
         self._held: dict[str, str] = {}
+        self._failure: dict[str, str] = {}
 
     def waiting(self, for_what: str) -> None:
         """What takes a while."""
@@ -139,6 +145,11 @@ class LiveView:
         self._held = dict(sinks)
         self._live.update(self._drawn())
 
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """An epoch has failed for good."""
+        self._failure = {f"epoch {epoch} failed": f"the job ends: {why}"}
+        self._live.update(self._drawn())
+
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
@@ -160,7 +171,7 @@ class LiveView:
         return table
 
     def _facts(self) -> dict[str, str]:
-        held = {f"held by {sink}": why for sink, why in self._held.items()}
+        held = {f"held by {sink}": why for sink, why in self._held.items()} | self._failure
         if not self._recent:
             return {"epoch": "waiting for events", **held}
         last = self._recent[-1]
@@ -186,4 +197,6 @@ def _lag(done: EpochDone) -> int:
 
 
 def _moment(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    if moment_ms != within(moment_ms):
+        return told(moment_ms)
+    return datetime_of(moment_ms).isoformat(timespec="milliseconds")

@@ -4,10 +4,15 @@ A partition's time is the latest event it has shown, less the delay that is allo
 watermark is the least of its partitions; one that has been silent for the idle time does not hold
 the others back. It never falls: a partition that comes back late finds its events late, and the
 function sees that by `Moment.watermark`. An operator follows the slowest of its sources.
+
+Operators are told times that a datetime can hold, whatever is written down: a root may have been
+carried beyond the year 9999 by one event before such events were refused, or before the year 1 by a
+delay.
 """
 
 from collections.abc import Iterable, Mapping
 
+from penstock.calendar import within
 from penstock.checkpoint.manifest import Range, SourceProgress
 from penstock.runtime.topology import OperatorNode, SourceNode, Topology
 from penstock.sources.protocol import Identified
@@ -82,7 +87,8 @@ def operator_watermark(
 ) -> int | None:
     """The least watermark of the sources that lead to an operator; None while one has none.
 
-    Letters that are played again are out of time by nature and hold nothing back.
+    Replayed letters are out of time by nature and hold nothing back. It is within the calendar,
+    also where the sources' own are not.
     """
     names: Iterable[str] = topology.sources_of(operator)
     marks = [
@@ -91,4 +97,4 @@ def operator_watermark(
         if not topology.sources[name].is_replay
     ]
     known = [mark for mark in marks if mark is not None]
-    return min(known) if known and len(known) == len(marks) else None
+    return within(min(known)) if known and len(known) == len(marks) else None

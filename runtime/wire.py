@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.manifest import (
     Delta,
     Output,
@@ -167,6 +168,8 @@ class WantedRange(msgspec.Struct, frozen=True, kw_only=True):
     partition: str
     start: int
     stop: int
+    letters: Ref | None = None
+    """The file that holds the range, if it is one of replayed dead letters."""
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):

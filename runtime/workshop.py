@@ -12,11 +12,11 @@ from typing import Any
 
 from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.perform import Handlers, perform, store_handlers
 from penstock.checkpoint.recovery import Lineage, whole_changelog
 from penstock.checkpoint.restore import Elsewhere, Identity, Restorer
 from penstock.checkpoint.root import Root
+from penstock.checkpoint.signed_store import chain_keys, open_root_store
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.checkpoint.store import ObjectStore
 from penstock.clock import Chance, Clock, SystemChance, SystemClock
@@ -64,11 +64,13 @@ class Workshop:
     state_folder: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=SystemChance)
+    is_signed: bool = field(default_factory=lambda: bool(chain_keys()))
+    """Whether the driver verifies history. A worker without the key then reads none by itself."""
 
     @cached_property
     def store(self) -> ObjectStore:
         """The job's store."""
-        return open_store(self.root_url)
+        return open_root_store(self.root_url)
 
     @cached_property
     def handlers(self) -> Handlers:
@@ -94,11 +96,15 @@ class Workshop:
         """How to find the changelog from the first epoch on, should a snapshot be damaged."""
 
         def find() -> Lineage | None:
+            if self.is_signed and not chain_keys():
+                return None  # HEAD could be forged, and nothing here could tell
             newest: Manifest | None = Root(self.store).newest()
             name = (identity.operator, identity.partition)
             if newest is None or newest.epoch != orders.epoch - 1:
                 return None  # the epoch before this one is still being committed
-            return perform(whole_changelog(Chain(), newest, name), self.handlers)
+            return perform(
+                whole_changelog(Chain(generation=identity.generation), newest, name), self.handlers
+            )
 
         return find
 

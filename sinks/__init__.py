@@ -34,15 +34,10 @@ from penstock.sinks.protocol import (
 from penstock.sinks.redis import Redis
 from penstock.sinks.roll_forward import Shard, roll_forward
 from penstock.sinks.table import Table
-from penstock.sinks.table_index import (
-    TableFile,
-    extend_index,
-    files_at,
-    files_since_index,
-    index_files,
-)
+from penstock.sinks.table_index import extend_index, files_at, files_since_index, index_files
 from penstock.sinks.table_read import read_table, table_names, table_reader
 from penstock.sinks.table_sweep import TableSwept, sweep_table
+from penstock.sinks.table_tail import TableFile, TableTail, table_tails
 
 __all__ = [
     "PROVENANCE",
@@ -71,6 +66,7 @@ __all__ = [
     "Table",
     "TableFile",
     "TableSwept",
+    "TableTail",
     "Target",
     "Traits",
     "Writer",
@@ -84,4 +80,5 @@ __all__ = [
     "sweep_table",
     "table_names",
     "table_reader",
+    "table_tails",
 ]

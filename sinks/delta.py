@@ -29,6 +29,7 @@ from penstock.sinks.guarantee import Guarantee
 from penstock.sinks.keyed import Keyed, as_key
 from penstock.sinks.protocol import PROVENANCE, Target
 from penstock.sinks.staged import own_columns
+from penstock.sinks.value_check import check_calendar
 
 if TYPE_CHECKING:
     from penstock.sinks.delta_holding import DeltaHolding
@@ -71,6 +72,11 @@ class Delta:
         """Rows and cursor are one commit."""
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key)
+
     def shards(self, partitions: int) -> int:
         """One: a table has one log, and an epoch is one entry in it."""
         del partitions
@@ -78,12 +84,13 @@ class Delta:
 
     def check(self, rows: pa.Table) -> None:
         """Refuse rows without a key, or with what no Delta table holds."""
+        check_calendar(self._where, rows)
         self.keyed.check(rows)
         written = self._written(own_columns(rows))
         check_columns(self._where, written.schema)
         check_key(self._where, written.schema, as_key(self.key))
         check_partitions(self._where, written, as_key(self.partition_by))
-        check_values(self._where, written)
+        check_values(self._where, self._written(rows))
 
     def open(self, target: Target) -> "DeltaWriter":
         """Find the table, or make it, and see that it takes such rows."""

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
+from penstock.sinks.value_check import check_each
 
 __all__ = ["as_kept", "check_columns", "check_key", "check_partitions", "check_values", "kept_as"]
 
@@ -88,15 +89,17 @@ def _check_names(subject: str, column: str, values: Iterable[str | None]) -> Non
 
 def check_values(where: str, rows: pa.Table) -> None:
     """Raise `Invalid` if a value is lost where a column changes its type."""
-    for field in rows.schema:
-        kept = kept_as(field.type)
-        if field.type != kept:
-            try:
-                rows.column(field.name).cast(kept)
-            except pa.ArrowException as error:
-                found = f"is {field.type} and cannot be kept as {kept} ({error})"
-                advice = "cast it to a type that Delta has"
-                raise Invalid(f"{where}, column {field.name!r}", found, advice) from None
+    check_each(where, rows, _lossy)
+
+
+def _lossy(column: pa.ChunkedArray) -> tuple[str, str] | None:
+    kept = kept_as(column.type)
+    try:
+        column.cast(kept)
+    except pa.ArrowException as error:
+        found = f"is {column.type} and cannot be kept as {kept} ({error})"
+        return found, "cast it to a type that Delta has"
+    return None
 
 
 def as_kept(rows: pa.Table) -> pa.Table:

@@ -5,6 +5,10 @@ those of the bucket's endpoint. A code of either of the latter decides, as it do
 remains is sorted by the words we know; a place that could not be read or written for another
 reason may pass, and everything else is for somebody to look at.
 
+An endpoint's error whose code cannot be read is no answer, as it is for a store (ADR 26). The
+client takes a proxy's page for an empty list, and so for a table that is not there: that is
+believed if a list of our own says the same.
+
 What an endpoint answers may quote a key or a signature, so of an answer only the code is shown, and
 no error of the client is kept as a cause.
 """
@@ -19,8 +23,9 @@ from botocore.exceptions import ClientError
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from penstock.checkpoint import folder_errors, s3_errors
+from penstock.checkpoint.s3_answers import REFUSED, Unreadable
 from penstock.errors import Invalid, PenstockError, Unavailable
-from penstock.sinks.delta_place import FolderPlace, Place
+from penstock.sinks.delta_place import BucketPlace, FolderPlace, Place
 
 __all__ = ["explained", "is_conflict"]
 
@@ -31,6 +36,8 @@ _CONFLICT = "Failed to commit transaction"
 _OS_ERROR = re.compile(r"os error (\d+)|Os \{ code: (\d+)")
 _STATUS = re.compile(r"non-2xx status code.{0,40}?(\d{3}) ", re.DOTALL)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_HEAD = re.compile(r"Error performing HEAD ")
+"""An answer to such a request has no body that a code could be in."""
 _NO_ANSWER = re.compile(r"error sending request|HTTP error|timed out|connection|decoding", re.I)
 _FEATURES = re.compile(r"[Tt]able features|reader version|writer version|catalog-managed")
 _NOISE = re.compile(r"\x1b\[\d*m|↳|\S+://\S+|\bpart-\S+")
@@ -61,6 +68,8 @@ def _sorted(subject: str, place: Place, error: Exception) -> PenstockError:
             return _refused_by_folder(subject, place, number)
     elif answered := _answer_in(text):
         return _refused_by_bucket(subject, place.endpoint, answered)
+    elif isinstance(error, TableNotFoundError):
+        return _not_there(subject, place)
     elif number or _NO_ANSWER.search(text):
         found = f"got no whole answer from {place.endpoint}"
         return Unavailable(
@@ -71,7 +80,7 @@ def _sorted(subject: str, place: Place, error: Exception) -> PenstockError:
 
 def _in_words(subject: str, error: Exception, shown: str) -> PenstockError:
     if isinstance(error, TableNotFoundError):
-        return Invalid(subject, "is not there", "make it, or let the sink do so by `create=True`")
+        return _absent(subject)
     if _FEATURES.search(shown):
         found = f"has features that deltalake cannot write to ({shown})"
         return Invalid(subject, found, "drop them, install a newer deltalake, or use another table")
@@ -80,6 +89,21 @@ def _in_words(subject: str, error: Exception, shown: str) -> PenstockError:
         return Unavailable(subject, found, "check its disk or share: it is tried again")
     found = f"cannot be read or written ({shown})"
     return Invalid(subject, found, "repair the table, or use another")
+
+
+def _absent(subject: str) -> PenstockError:
+    return Invalid(subject, "is not there", "make it, or let the sink do so by `create=True`")
+
+
+def _not_there(subject: str, place: BucketPlace) -> PenstockError:
+    """The same of a bucket, if its own list agrees."""
+    try:
+        if not place.has_log():
+            return _absent(subject)
+    except PenstockError as told:
+        return type(told)(subject, told.found, told.advice)
+    found = f"seemed not to be there by an answer of {place.endpoint}, and is"
+    return Unavailable(subject, found, "check what stands before the store: it is tried again")
 
 
 def _refused_by_folder(subject: str, place: FolderPlace, number: int) -> PenstockError:
@@ -99,6 +123,8 @@ def _refused_by_bucket(subject: str, endpoint: str, answered: tuple[str, int]) -
     answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     try:
         with s3_errors.explained(subject, endpoint):
+            if not code:
+                raise Unreadable(status=status, why="without a code of S3")
             raise ClientError(cast(Any, answer), "Delta")
     except PenstockError as told:
         return type(told)(told.subject, told.found, told.advice)
@@ -114,11 +140,14 @@ def _number_in(text: str) -> int:
 
 
 def _answer_in(text: str) -> tuple[str, int] | None:
+    """The code, if it can be read, and the status of an error that the endpoint has answered with.
+    Where the status says it all, it is the code."""
     status = _STATUS.search(text)
     if status is None:
         return None
     code = _CODE.search(text)
-    return (code[1] if code else status[1]), int(status[1])
+    bare = status[1] if _HEAD.search(text) or int(status[1]) == REFUSED else ""
+    return (code[1] if code else bare), int(status[1])
 
 
 def _shown(text: str) -> str:

@@ -128,13 +128,20 @@ class BucketPlace:
 
     def is_taken(self) -> bool:
         """Whether something else than a table is there."""
-        prefix = f"{self._prefix}/" if self._prefix else ""
+        return any(not name.startswith(f"{LOG}/") for name in self._names_below(""))
+
+    def has_log(self) -> bool:
+        """Whether a table is there, or the beginning of one."""
+        return bool(self._names_below(f"{LOG}/"))
+
+    def _names_below(self, folder: str) -> list[str]:
+        """The first objects of a folder, by their names below the table's place."""
+        base = f"{self._prefix}/" if self._prefix else ""
         with explained(self._where, self.endpoint):
             answer = self._client.list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, MaxKeys=LOOKED_AT
+                Bucket=self._bucket, Prefix=f"{base}{folder}", MaxKeys=LOOKED_AT
             )
-        found = answer.get("Contents", [])
-        return any(not each["Key"].startswith(f"{prefix}{LOG}/") for each in found)
+        return [each["Key"].removeprefix(base) for each in answer.get("Contents", [])]
 
     def _credentials(self) -> dict[str, str]:
         with explained(self._where, self.endpoint):

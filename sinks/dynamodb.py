@@ -28,6 +28,7 @@ from penstock.sinks.guarantee import Guarantee
 from penstock.sinks.keyed import Keyed, as_key
 from penstock.sinks.protocol import Target
 from penstock.sinks.staged import own_columns
+from penstock.sinks.value_check import check_spelling
 
 if TYPE_CHECKING:
     from penstock.sinks.dynamodb_holding import DynamoDBHolding
@@ -69,12 +70,18 @@ class DynamoDB:
         """Items change some at a time, and come to hold their last row."""
         return Guarantee.CONVERGES
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key)
+
     def shards(self, partitions: int) -> int:
         """One per partition."""
         return partitions
 
     def check(self, rows: pa.Table) -> None:
         """Refuse rows without a key, and what DynamoDB can never hold."""
+        check_spelling(self._where, rows)
         self._keyed.check(rows)
         own = own_columns(rows)
         for name in RESERVED:

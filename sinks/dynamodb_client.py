@@ -14,6 +14,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ChecksumError, InvalidEndpointConfigurationError
 
+from penstock.checkpoint.s3_answers import check_json, check_length
+
 if TYPE_CHECKING:
     from types_boto3_dynamodb.client import DynamoDBClient
 
@@ -44,14 +46,14 @@ def new_client() -> "DynamoDBClient":
 
 
 def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
-    """Refuse an answer of which a part is missing, which boto3 does only if it may ask again."""
-    headers, body = response_dict["headers"], response_dict["body"]
-    for kind, header, actual in (
-        ("length", "content-length", len(body)),
-        ("crc32", "x-amz-crc32", crc32(body)),
-    ):
-        expected = headers.get(header, str(actual))
-        if expected != str(actual):
-            raise ChecksumError(
-                checksum_type=kind, expected_checksum=expected, actual_checksum=str(actual)
-            )
+    """Refuse an answer of which a part is missing, which boto3 does only if it may ask again, and
+    one that DynamoDB cannot have given."""
+    status, headers, body = (response_dict[name] for name in ("status_code", "headers", "body"))
+    check_length(status, headers, body)
+    actual = str(crc32(body))
+    expected = headers.get("x-amz-crc32", actual)
+    if expected != actual:
+        raise ChecksumError(
+            checksum_type="crc32", expected_checksum=expected, actual_checksum=actual
+        )
+    check_json(status, body)

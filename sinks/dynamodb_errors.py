@@ -1,8 +1,8 @@
 """What DynamoDB's answers mean: one table, and one rule for what is not in it.
 
 `Invalid` is what a person must fix first; everything else may pass by itself and is `Unavailable`.
-A message is built from the error's code alone: what the endpoint sent back may quote a key or a
-row.
+So is an answer that cannot be read, whatever its status (ADR 26). A message is built from the
+error's code alone: what the endpoint sent back may quote a key or a row.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,8 @@ from botocore.exceptions import ConnectionError as NoConnection
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from penstock.checkpoint.s3_errors import code_of, status_of
+from penstock.checkpoint.s3_answers import Unreadable
+from penstock.checkpoint.s3_errors import code_of, status_of, unreadable
 from penstock.errors import Invalid, PenstockError, Unavailable
 
 __all__ = ["explained", "refusal"]
@@ -92,6 +93,8 @@ def explained(subject: str, endpoint: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise refusal(subject, code_of(error), status_of(error)) from None
+    except Unreadable as error:
+        raise unreadable(error, subject, endpoint) from None
     except (BotoCoreError, ResponseParserError, HTTPError) as error:
         raise _not_answered(error, subject, endpoint) from None
 

@@ -20,6 +20,7 @@ from penstock.sinks.plain_values import (
     check_plain,
     is_bytes,
     is_text,
+    python_values,
     trimmed_number,
 )
 
@@ -101,7 +102,7 @@ def items_of(rows: pa.Table) -> Iterator[Item]:
     columns = []
     for column in rows.columns:
         to = as_attribute(column.type)
-        columns.append([None if value is None else to(value) for value in column.to_pylist()])
+        columns.append([None if value is None else to(value) for value in python_values(column)])
     for values in zip(*columns, strict=True):
         yield {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
@@ -201,8 +202,10 @@ def _check_inside(where: str, values: pa.Array) -> None:
             _check_inside(where, field)
     elif pa.types.is_map(kind) and len(values):
         first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        keys = values.keys.slice(first, end - first)
         if is_text(kind.key_type):
-            _check_names(where, values.keys.slice(first, end - first))
+            _check_names(where, keys)
+        _check_inside(where, keys)
         _check_inside(where, values.items.slice(first, end - first))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         _check_inside(where, values.flatten())
@@ -227,7 +230,7 @@ def _check_size(where: str, key: tuple[str, ...], row: pa.Table) -> None:
     (item,) = items_of(row)
     size_bytes = item_bytes(item) + OWN_BYTES
     if size_bytes > ITEM_BYTES_MAX:
-        shown = str(row.select(list(key)).to_pylist()[0])[:120]
+        shown = str({name: python_values(row.column(name))[0] for name in key})[:120]
         raise Invalid(
             f"{where}, row {shown}",
             f"has {size_bytes:,} bytes, and DynamoDB takes {ITEM_BYTES_MAX:,}",

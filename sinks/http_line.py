@@ -1,8 +1,9 @@
 """One POST, as often as it takes: what each answer means, and how long to wait after it.
 
 The same request is sent again after no answer, 408, 409, 425, 429 and 5xx, a few times here
-and then by the runtime, for ever. Other answers will not change by themselves. What a server asks
-for with `Retry-After` is kept to, up to a limit.
+and then by the runtime, for ever; and after a refusal that is a page of HTML, which proxies and
+load balancers give in a server's place (ADR 26). Other answers will not change by themselves. What
+a server asks for with `Retry-After` is kept to, up to a limit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,8 @@ class HttpLine:
             raise _TryAgain(f"does not answer ({type(error).__name__})", None) from None
         if answer.status in PASSING or answer.status >= 500:
             raise _TryAgain(f"answered {answer.status}", _asked_for_s(answer))
+        if answer.status >= 400 and _is_page(answer):
+            raise _TryAgain(f"answered {answer.status} with a page of HTML, as proxies do", None)
         if not 200 <= answer.status < 300:
             shown = self._without_secrets(answer.data.decode(errors="replace"))[:SHOWN_MAX]
             found = f"refused a request with {answer.status} ({shown})"
@@ -124,6 +127,12 @@ class HttpLine:
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "…")
         return text
+
+
+def _is_page(answer: Any) -> bool:
+    """Whether this is for people to look at: whoever takes rows by POST speaks to programs."""
+    start = answer.data.lstrip()[:15].lower()
+    return any(map(start.startswith, (b"<html", b"<!doctype html")))
 
 
 def _asked_for_s(answer: Any) -> float | None:

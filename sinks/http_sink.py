@@ -25,10 +25,11 @@ from penstock.secrets import is_reference
 from penstock.sinks.cursors import Apply, Cursor, Held, is_applied
 from penstock.sinks.guarantee import Guarantee
 from penstock.sinks.http_line import HttpLine, check_url, open_line
-from penstock.sinks.plain_values import as_plain, check_plain
+from penstock.sinks.plain_values import as_plain, check_plain, python_values
 from penstock.sinks.protocol import PROVENANCE, Target
 from penstock.sinks.root_cursor import RootCursor
 from penstock.sinks.staged import own_columns, rows_of
+from penstock.sinks.value_check import check_spelling
 from penstock.state import ttl
 
 __all__ = ["Http", "HttpWriter", "Per"]
@@ -79,8 +80,9 @@ class Http:
         return partitions
 
     def check(self, rows: pa.Table) -> None:
-        """Refuse columns that JSON has no one spelling for."""
+        """Refuse columns that JSON has no one spelling for, and times that have none at all."""
         check_plain(f"sink {self.name}", own_columns(rows).schema)
+        check_spelling(f"sink {self.name}", rows)
 
     def open(self, target: Target) -> "HttpWriter":
         """Look the references up. Nobody is asked before there are rows."""
@@ -144,10 +146,10 @@ class HttpWriter:
 
 
 def _plain_rows(rows: pa.Table) -> Sequence[dict[str, Any]]:
-    spellings = {column.name: as_plain(column.type) for column in rows.schema}
-    return [
-        {name: spellings[name](value) for name, value in row.items()} for row in rows.to_pylist()
-    ]
+    names, columns = rows.column_names, []
+    for column in rows.columns:
+        columns.append(map(as_plain(column.type), python_values(column)))
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _encoded(document: Any) -> bytes:

@@ -104,6 +104,11 @@ class KafkaSink:
         """Rows and cursor are one transaction. It holds for read_committed readers."""
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key_column)
+
     def shards(self, partitions: int) -> int:
         """One per partition: each has a producer."""
         return partitions

@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition
 from penstock.checkpoint.formats import Sealed, seal
 from penstock.checkpoint.store import ObjectStore
 from penstock.errors import Invalid
+from penstock.fields import FormatNumber, Text
 from penstock.ids import Epoch, Generation, Key, Token, check_name
 from penstock.sinks.cursors import Apply, Cursor, Held
 
@@ -101,9 +102,9 @@ def _parsed(text: str) -> Note | None:
 class _Document(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Says that a shard has a cursor, or had one."""
 
-    format: int = BEGUN_FORMAT
-    topic: str
-    group: str
+    format: FormatNumber = BEGUN_FORMAT
+    topic: Text
+    group: Text
 
 
 @dataclass(frozen=True, slots=True)

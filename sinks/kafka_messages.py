@@ -17,11 +17,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from penstock.errors import Invalid
 from penstock.sinks.cursors import Apply
 from penstock.sinks.kafka_columns import Headers, are_headers, as_ms, length, origins, pairs
-from penstock.sinks.kafka_texts import as_bytes, as_json, check_valid
+from penstock.sinks.kafka_texts import as_bytes, as_json
 from penstock.sinks.keyed import Keyed
 from penstock.sinks.plain_values import bytes_bound, check_plain, is_bytes
 from penstock.sinks.protocol import PROVENANCE
 from penstock.sinks.staged import own_columns, rows_of
+from penstock.sinks.value_check import check_spelling
 
 __all__ = ["FORMATS", "Chunk", "KafkaMessages"]
 
@@ -80,11 +81,11 @@ class KafkaMessages:
         """Raise `Invalid` for what could never be written."""
         own = own_columns(rows)
         self._check_names(own)
+        check_spelling(self.keyed.where, rows)
         self.keyed.check(rows)
         self._check_meanings(own)
         written = self._written(own)
         check_plain(self.keyed.where, written.schema)
-        check_valid(self.keyed.where, own)
         self._check_key(own)
         self._check_value(own)
         self._check_times(own)

@@ -10,10 +10,9 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.errors import Invalid
-from penstock.sinks.plain_values import as_plain, as_text, is_bytes, is_text
+from penstock.sinks.plain_values import as_plain, as_text, is_bytes, is_text, python_values
 
-__all__ = ["as_bytes", "as_json", "check_valid"]
+__all__ = ["as_bytes", "as_json"]
 
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -41,17 +40,7 @@ def as_bytes(column: pa.ChunkedArray) -> list[Any]:
     if is_text(kind):
         return as_bytes(column.cast(pa.large_binary()))
     spell = as_text(kind)
-    return [None if value is None else spell(value).encode() for value in column.to_pylist()]
-
-
-def check_valid(where: str, rows: pa.Table) -> None:
-    """Raise `Invalid` if a text is not one: Spark lets any bytes be called a string."""
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            found = "holds text that is not UTF-8"
-            raise Invalid(f"{where}, column {name!r}", found, "emit it as bytes") from None
+    return [None if value is None else spell(value).encode() for value in python_values(column)]
 
 
 def _row_type(names: list[str]) -> Any:
@@ -66,10 +55,10 @@ def _row_type(names: list[str]) -> Any:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    kind, values = column.type, column.to_pylist()
+    values = python_values(column)
     if _is_its_own(column):
-        return list(values)
-    spell = as_plain(kind)
+        return values
+    spell = as_plain(column.type)
     return [spell(value) for value in values]
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
+from penstock.sinks.plain_values import python_values
 
 __all__ = ["Changes", "Keyed", "as_key"]
 
@@ -83,7 +84,9 @@ class Keyed:
         return pa.array(np.sort(last.column("_place_max").to_numpy()))
 
     def _shown(self, rows: pa.Table, at: int) -> str:
-        return str(rows.select(_own(rows)).slice(at, 1).to_pylist()[0])[:120]
+        row = rows.select(_own(rows)).slice(at, 1)
+        named = zip(row.column_names, row.columns, strict=True)
+        return str({name: python_values(column)[0] for name, column in named})[:120]
 
 
 def _own(rows: pa.Table) -> list[str]:

@@ -68,6 +68,11 @@ class LogSink:
         """For readers of the topic."""
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key)
+
     def shards(self, partitions: int) -> int:
         """One cursor for all partitions of the topic, whatever the job's are."""
         return 1

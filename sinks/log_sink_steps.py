@@ -35,6 +35,7 @@ from penstock.clock import Chance
 from penstock.effects import Steps
 from penstock.errors import Corrupt, Fenced, Invalid
 from penstock.fencing.register import Seen
+from penstock.fields import Int64, Ordinal, PartitionNumber
 from penstock.ids import Epoch, Generation, Token
 from penstock.sinks.cursors import Apply, Cursor, Held, is_applied
 from penstock.sinks.roll_forward import CHOICES
@@ -56,11 +57,11 @@ OUTDATED_MAX = 5
 class Note(msgspec.Struct, frozen=True, array_like=True):
     """What is written beside the sink's mark. Of partitions other than home only `at` counts."""
 
-    token: int
+    token: Ordinal
     """The largest that home has heard."""
-    partitions: int
+    partitions: PartitionNumber
     """How many the next epoch is spread over."""
-    at: tuple[int, int, int] | None = None
+    at: tuple[Ordinal, Ordinal, Int64] | None = None
     """Generation, epoch and mark of the last commit; None before the first."""
 
     @property

@@ -15,8 +15,10 @@ from penstock.ids import Token, check_name
 from penstock.sinks.cursors import Apply, Cursor, Held, is_applied
 from penstock.sinks.guarantee import Guarantee
 from penstock.sinks.keyed import Changes
+from penstock.sinks.plain_values import python_values
 from penstock.sinks.protocol import PROVENANCE, Target, Traits
 from penstock.sinks.staged import rows_of
+from penstock.sinks.value_check import check_calendar
 
 __all__ = ["Memory", "MemoryHolding", "MemoryWriter"]
 
@@ -24,7 +26,8 @@ __all__ = ["Memory", "MemoryHolding", "MemoryWriter"]
 @dataclass(slots=True)
 class _Shard:
     held: Held | None = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[pa.Table] = field(default_factory=list)
+    """One of each epoch, as it was staged."""
 
 
 @dataclass(slots=True)
@@ -59,7 +62,8 @@ class Memory:
         return partitions
 
     def check(self, rows: pa.Table) -> None:
-        """It takes anything."""
+        """It takes anything that Python has a value for."""
+        check_calendar(f"sink {self.name}", rows)
 
     def open(self, target: Target) -> "MemoryWriter":
         """The shelf of this name."""
@@ -74,13 +78,14 @@ class Memory:
                 for (job, number), shard in shelf.shards.items()
                 if job == target.job
             }
-        return MemoryHolding(mine, target.columns)
+        return MemoryHolding(mine)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Everything it holds, shard by shard."""
+        """Everything it holds, shard by shard; times with a zone in UTC."""
         shelf = _SHELVES.setdefault(self.name, _Shelf())
         with shelf.lock:
-            return [row for _, shard in sorted(shelf.shards.items()) for row in shard.rows]
+            tables = [table for _, shard in sorted(shelf.shards.items()) for table in shard.rows]
+        return [row for table in tables for row in _dicts(table)]
 
     def clear(self) -> None:
         """Forget everything of this name."""
@@ -102,11 +107,11 @@ class MemoryWriter:
 
     def apply(self, asked: Apply) -> None:
         """Rows and cursor, in one step."""
-        rows = rows_of(asked.outputs, self._target.columns, PROVENANCE.names).to_pylist()
+        rows = rows_of(asked.outputs, self._target.columns, PROVENANCE.names)
         with self._shelf.lock:
             shard = self._shard(asked.shard)
             if not is_applied(asked, shard.held):
-                shard.rows += rows
+                shard.rows.append(rows)
                 shard.held = Held(asked.cursor, asked.token)
 
     def accept(self, shard: int, cursor: Cursor, token: Token) -> None:
@@ -126,9 +131,8 @@ class MemoryHolding:
 
     traits = Traits()
 
-    def __init__(self, shards: dict[int, _Shard], columns: pa.Schema) -> None:
+    def __init__(self, shards: dict[int, _Shard]) -> None:
         self._shards = shards
-        self._columns = columns
 
     def read_cursor(self, shard: int) -> Cursor | None:
         """How far the shard was."""
@@ -142,7 +146,13 @@ class MemoryHolding:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, shard by shard."""
         for _, shard in sorted(self._shards.items()):
-            yield from pa.Table.from_pylist(shard.rows, self._columns).to_batches()
+            for table in shard.rows:
+                yield from table.to_batches()
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = [python_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, each, strict=True)) for each in zip(*columns, strict=True)]

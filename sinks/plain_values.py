@@ -32,6 +32,7 @@ __all__ = [
     "is_bytes",
     "is_text",
     "place_of_version",
+    "python_values",
     "rank_text",
     "row_versions",
     "trimmed_number",
@@ -66,6 +67,14 @@ def as_text(kind: pa.DataType) -> Callable[[Any], str]:
         return found if isinstance(found, str) else _json(found)
 
     return text
+
+
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Values as Python has them. Times are taken in UTC: Python has the years 1 to 9999 in every
+    zone, and the same time may be of another year elsewhere, or in a zone that no host knows."""
+    kind = _in_utc(column.type)
+    found: list[Any] = (column if kind == column.type else column.cast(kind)).to_pylist()
+    return found
 
 
 def check_plain(where: str, columns: pa.Schema) -> None:
@@ -119,6 +128,24 @@ def bytes_bound(rows: pa.Table) -> npt.NDArray[np.int64]:
         chunks = [_bounds(chunk) for chunk in column.chunks]
         total += np.concatenate([np.zeros(0, np.int64), *chunks]) + len(name.encode())
     return total
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """The same type with UTC for every zone in it."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = kind.value_field.with_type(_in_utc(kind.value_type))
+        return pa.list_(inner) if types.is_list(kind) else pa.large_list(inner)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(
+            key.with_type(_in_utc(key.type)), item.with_type(_in_utc(item.type)), kind.keys_sorted
+        )
+    return kind
 
 
 def _json(value: Any) -> str:

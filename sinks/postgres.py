@@ -76,6 +76,11 @@ class Postgres:
         """Rows and cursor are one transaction."""
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key)
+
     def shards(self, partitions: int) -> int:
         """One per partition: they are written at the same time."""
         return partitions
@@ -83,10 +88,8 @@ class Postgres:
     def check(self, rows: pa.Table) -> None:
         """Refuse rows without a key, or with values that no table of Postgres holds."""
         self.keyed.check(rows)
-        written = own_columns(rows)
-        if self.deletes is not None:
-            written = written.drop_columns([self.deletes])
-        check_columns(self._where, written.schema, as_key(self.key))
+        written = rows if self.deletes is None else rows.drop_columns([self.deletes])
+        check_columns(self._where, own_columns(written).schema, as_key(self.key))
         check_values(self._where, written, as_key(self.key))
 
     def open(self, target: Target) -> "PostgresWriter":

@@ -6,7 +6,7 @@ over a column. Sizes are looked at row by row only if the rows together are larg
 of them to be too large.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,6 +17,8 @@ from penstock.sinks.plain_values import bytes_bound, check_plain
 from penstock.sinks.postgres_names import check_identifier
 from penstock.sinks.postgres_types import is_bytes, is_text, made_as, plain_type
 from penstock.sinks.postgres_values import csv_pieces, json_column, plain_rows
+from penstock.sinks.staged import own_columns
+from penstock.sinks.value_check import check_each, check_spelling, leaves
 
 __all__ = ["JSON_BYTES_MAX", "KEY_BYTES_MAX", "ROW_BYTES_MAX", "check_columns", "check_values"]
 
@@ -30,10 +32,6 @@ KEY_BYTES_MAX = 2600
 
 SYSTEM_COLUMNS = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 """Names that every table has given away already."""
-
-DAYS = (-719_162, 2_932_896)
-"""From the first of the year 1 to the last of the year 9999, counted from 1970."""
-_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
 _LONGER_MAX = 3
 """More than how much longer plain values are as text: at most twice, and a few KiB for quotes."""
@@ -67,61 +65,36 @@ def check_columns(where: str, columns: pa.Schema, key: Sequence[str]) -> None:
 
 def check_values(where: str, rows: pa.Table, key: Sequence[str]) -> None:
     """Raise `Invalid` if there is a value that no column could hold."""
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        at = f"{where}, column {field.name!r}"
-        try:
-            column.cast(plain_type(field.type))
-        except pa.ArrowInvalid:
-            found = f"is {field.type}, and holds more digits than Postgres keeps of a second"
-            raise Invalid(at, found, "cast it to microseconds") from None
-    _check_key_size(where, rows, key)
-    _check_sizes(where, rows)
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        for chunk in column.chunks:
-            for leaf in _leaves(chunk):
-                _check_leaf(f"{where}, column {name!r}", leaf)
+    check_spelling(where, rows)
+    check_each(where, rows, _too_fine)
+    written = own_columns(rows)
+    _check_key_size(where, written, key)
+    _check_sizes(where, written)
+    check_each(where, rows, _with_nul)
 
 
-def _leaves(values: pa.Array) -> Iterator[pa.Array]:
-    """The arrays that a nested one consists of."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        parts = values.flatten()
-    elif pa.types.is_map(kind):
-        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-        parts = [part.slice(first, last - first) for part in (values.keys, values.items)]
-    elif pa.types.is_nested(kind):
-        parts = [values.flatten()]
-    else:
-        yield values
-        return
-    for part in parts:
-        yield from _leaves(part)
+def _with_nul(column: pa.ChunkedArray) -> tuple[str, str] | None:
+    for chunk in column.chunks:
+        for leaf in leaves(chunk):
+            kind = plain_type(leaf.type)
+            if not is_text(kind):
+                continue
+            texts = leaf.cast(kind)
+            bad = pc.match_substring(texts, "\0")
+            if pc.any(bad).as_py():
+                text = texts[pc.index(bad, True).as_py()].as_py()
+                found = f"holds a text with the character NUL, {text[:60]!r}"
+                return found, "take it out: Postgres can never store it"
+    return None
 
 
-def _check_leaf(at: str, values: pa.Array) -> None:
-    kind = plain_type(values.type)
-    if is_text(kind):
-        texts = values.cast(kind)
-        bad = pc.match_substring(texts, "\0")
-        if pc.any(bad).as_py():
-            text = texts[pc.index(bad, True).as_py()].as_py()
-            found = f"holds a text with the character NUL, {text[:60]!r}"
-            raise Invalid(at, found, "take it out: Postgres can never store it")
-    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        _check_moments(at, values.cast(kind))
-
-
-def _check_moments(at: str, values: pa.Array) -> None:
-    kind = values.type
-    per_day = _PER_DAY[kind.unit] if pa.types.is_timestamp(kind) else 1
-    numbers = values.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
-    reach = pc.min_max(numbers).as_py()
-    if reach["min"] is None:
-        return
-    if reach["min"] < DAYS[0] * per_day or reach["max"] >= (DAYS[1] + 1) * per_day:
-        found = "holds a moment outside the years 1 to 9999"
-        raise Invalid(at, found, "emit one that every reader knows, or none")
+def _too_fine(column: pa.ChunkedArray) -> tuple[str, str] | None:
+    try:
+        column.cast(plain_type(column.type))
+    except pa.ArrowInvalid:
+        found = f"is {column.type}, and holds more digits than Postgres keeps of a second"
+        return found, "cast it to microseconds"
+    return None
 
 
 def _check_key_size(where: str, rows: pa.Table, key: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.csv as pacsv  # type: ignore[import-untyped]
 
-from penstock.sinks.plain_values import as_text
+from penstock.sinks.plain_values import as_text, python_values
 from penstock.sinks.postgres_types import is_bytes, plain_type
 
 __all__ = ["csv_pieces", "hexadecimal", "json_column", "plain_rows"]
@@ -62,7 +62,7 @@ def _written(values: pa.Array) -> pa.Array:
 def json_column(values: pa.Array) -> pa.Array:
     """Nested values as JSON."""
     spell = as_text(values.type)
-    texts = [None if value is None else spell(value) for value in values.to_pylist()]
+    texts = [None if value is None else spell(value) for value in python_values(values)]
     return pa.array(texts, pa.large_string())
 
 

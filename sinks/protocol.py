@@ -27,8 +27,10 @@ __all__ = [
     "PROVENANCE",
     "AppliedSink",
     "Holding",
+    "KeyedSink",
     "ReadableSink",
     "Sink",
+    "SinkAround",
     "StagedSink",
     "Target",
     "Traits",
@@ -72,6 +74,24 @@ class Sink(Protocol):
     @property
     def guarantee(self) -> Guarantee:
         """What it promises at best, its own settings considered."""
+
+
+@runtime_checkable
+class KeyedSink(Sink, Protocol):
+    """A sink that may hold the last row of each key."""
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart; none: every row stays."""
+
+
+@runtime_checkable
+class SinkAround(Sink, Protocol):
+    """A sink that stands before another of the same name and target, and changes only the way."""
+
+    @property
+    def sink(self) -> Sink:
+        """The sink behind it."""
 
 
 @runtime_checkable

@@ -78,6 +78,11 @@ class Redis:
         """Keys change one after the other, and come to hold their last row."""
         return Guarantee.CONVERGES
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart."""
+        return as_key(self.key)
+
     def shards(self, partitions: int) -> int:
         """One per partition."""
         return partitions

@@ -19,9 +19,11 @@ from penstock.sinks.plain_values import (
     check_plain,
     is_bytes,
     is_text,
+    python_values,
     row_versions,
 )
 from penstock.sinks.staged import own_columns
+from penstock.sinks.value_check import check_spelling
 
 __all__ = ["CURSORS", "DELETED", "KEY", "RESERVED", "VERSION", "WRITER", "Chunk", "RedisRows"]
 
@@ -82,6 +84,7 @@ class RedisRows:
 
     def check(self, rows: pa.Table) -> None:
         """Raise `Invalid` for what could never be written."""
+        check_spelling(self.keyed.where, rows)
         self.keyed.check(rows)
         own = own_columns(rows)
         for name in RESERVED:
@@ -151,7 +154,7 @@ class RedisRows:
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
     spell = as_text(column.type)
-    return [None if value is None else spell(value) for value in column.to_pylist()]
+    return [None if value is None else spell(value) for value in python_values(column)]
 
 
 def _joined(parts: list[str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from penstock.checkpoint.formats import Sealed, seal, unseal
 from penstock.checkpoint.store import ObjectStore
 from penstock.errors import Unavailable
+from penstock.fields import FormatNumber, Int64
 from penstock.ids import Epoch, ETag, Generation, Key, Token, check_name
 from penstock.sinks.cursors import Cursor, Held
 
@@ -21,10 +22,10 @@ CURSOR_FORMAT = 1
 class _Document(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one shard holds."""
 
-    format: int = CURSOR_FORMAT
+    format: FormatNumber = CURSOR_FORMAT
     generation: Generation
     epoch: Epoch
-    mark: int
+    mark: Int64
     token: Token
 
     @property

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.root import Root
 from penstock.errors import Invalid
@@ -89,6 +90,14 @@ class _Place:
         return find_files(Root.open(self.root), self.table, self.epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A root in the process of a task, and the line of history that its files are on."""
+
+    root: Root
+    chain: Chain
+
+
 class _TableReader(DataSourceReader):
     """Plans in the driver, reads in tasks."""
 
@@ -98,14 +107,18 @@ class _TableReader(DataSourceReader):
         self._takes_all = takes_all
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(refs) for refs in _grouped(self._at.files())]
+        files = self._at.files()
+        return [InputPartition((files.generation, refs)) for refs in _grouped(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         root = Root.open(self._at.root)
         columns = to_arrow_schema(self._schema, timezone="UTC")
-        refs: tuple[Ref, ...] = partition.value or ()  # Spark makes a partition where there is none
+        if partition.value is None:  # Spark makes a partition where there is none
+            return
+        generation, refs = partition.value
+        place = _Opened(root, Chain(generation=generation))
         for ref in refs:
-            found, batches = fetch_file(root, ref)
+            found, batches = fetch_file(place, ref)
             if self._takes_all:
                 refuse_strangers(self._at.table, ref, found, columns)
             yield from (fitted(self._at.table, batch, columns) for batch in batches)

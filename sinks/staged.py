@@ -8,6 +8,7 @@ from penstock.checkpoint.layout import output_key
 from penstock.ids import Attempt, Epoch, Key
 from penstock.sinks.protocol import PLACE, PROVENANCE, AppliedSink, Sink, StagedSink
 from penstock.sinks.table import arrow_file
+from penstock.sinks.value_check import check_sound
 
 __all__ = ["own_columns", "rows_of", "staged", "with_places"]
 
@@ -15,8 +16,10 @@ __all__ = ["own_columns", "rows_of", "staged", "with_places"]
 def staged(
     sink: Sink, epoch: Epoch, partition: int, attempt: Attempt, rows: pa.Table
 ) -> tuple[Key, bytes]:
-    """The name and the body of the object that holds these rows for that sink."""
+    """The name and the body of the object that holds these rows for that sink; `Invalid` if it
+    could never write them."""
     if isinstance(sink, AppliedSink):
+        check_sound(f"sink {sink.name}", rows)
         sink.check(rows)
         return output_key(sink.name, epoch, partition, attempt), arrow_file(rows)
     assert isinstance(sink, StagedSink), "a sink is a table or is applied to"

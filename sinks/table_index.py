@@ -5,10 +5,12 @@ to an epoch in one immutable object, and each manifest from then on names it. A 
 HEAD's manifest, walks back to the epoch of the index it names, and finds the rest there. It
 stays with that one manifest, however far the job goes on meanwhile.
 
-Two rules keep a table whole. An index lists all that the one before it listed, so whatever an
+Three rules keep a table whole. An index lists all that the one before it listed, so whatever an
 older manifest shows, the newest index shows as well: an epoch is read from HEAD's index, and
-later files are left out. And the floor never passes an index: to the collector a table is a
-sink that has yet to apply everything behind its newest index.
+later files are left out. It is extended by a tail without gaps (`penstock.sinks.table_tail`), and
+must list as many files as the chain has counted (`penstock.checkpoint.tally`), or it is not stored,
+not read and not swept by. And retention never moves the floor past an index: to the collector a
+table is a sink that has yet to apply everything behind its newest index.
 """
 
 import hashlib
@@ -25,10 +27,13 @@ from penstock.checkpoint.manifest import Manifest, Output, TableIndex
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root
 from penstock.checkpoint.staging import stage
+from penstock.checkpoint.tally import Tally
 from penstock.effects import Fetch, Steps
 from penstock.errors import Bug, Corrupt, Gone, Invalid
-from penstock.ids import Attempt, Epoch
+from penstock.fields import FormatNumber, Name
+from penstock.ids import Attempt, Epoch, Generation
 from penstock.points import Point
+from penstock.sinks.table_tail import TableFile, TableTail, TailWalk
 
 __all__ = [
     "INDEX_FORMAT",
@@ -45,6 +50,7 @@ __all__ = [
     "index_files",
     "read_index",
     "read_page",
+    "refuse_miscount",
     "table_refs",
     "tables_of",
 ]
@@ -57,117 +63,131 @@ LOOKS_MAX = 10
 """How often a reader that fell behind a running job looks at HEAD again."""
 
 
-class TableFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a table, and the epoch that added it."""
-
-    epoch: Epoch
-    output: Output
-
-
 class IndexPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files that are listed once and never again."""
 
-    format: int = INDEX_FORMAT
+    format: FormatNumber = INDEX_FORMAT
     files: tuple[TableFile, ...]
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All files of a table up to `epoch`, in order of epoch and partition."""
 
-    format: int = INDEX_FORMAT
-    table: str
+    format: FormatNumber = INDEX_FORMAT
+    table: Name
     epoch: Epoch
     pages: tuple[Ref, ...] = ()
     """The oldest files: pages of `PAGE_FILES` each."""
     files: tuple[TableFile, ...] = ()
     """The rest: less than a page."""
 
+    @property
+    def count(self) -> int:
+        """How many files it lists."""
+        return PAGE_FILES * len(self.pages) + len(self.files)
+
 
 def extend_index(
+    chain: Chain,
     table: str,
-    previous: TableIndex | None,
-    new: Sequence[TableFile],
-    upto: Epoch,
+    tail: TableTail,
     publishing: Epoch,
     attempt: Attempt,
+    tally: Tally | None,
 ) -> Steps[TableIndex]:
-    """Store an index with the files of the one before and the new ones; what a manifest names.
+    """Store an index with the files of the one before and of its tail; what a manifest names.
+    `chain` is the leader's, `tally` that of the tail's last epoch.
 
-    1. Read the previous index; the new files must follow it.
+    1. Read the previous index. The tail must follow it and reach the epoch before the one that
+       publishes, and both together must have all files that the chain has counted.
     2. Store each full page. It is not written again by any later index.
     3. Store the index. A crash before its manifest is committed leaves orphans for the sweep.
     """
-    base = Index(table=table, epoch=Epoch(0))
-    if previous is not None:  # 1
-        base = yield from read_index(previous, Epoch(publishing - 1), Point.READ_OBJECT)
-    behind = sorted(new, key=lambda file: (file.epoch, file.output.partition))
-    _refuse_gaps(base, behind, upto, publishing)
-    pages, files = list(base.pages), [*base.files, *behind]
+    base = Index(table=table, epoch=tail.base)
+    if tail.index is not None:  # 1
+        base = yield from read_index(chain, tail.index, Epoch(publishing - 1), Point.READ_OBJECT)
+    _refuse_gaps(base, tail, publishing)
+    pages, files = list(base.pages), [*base.files, *tail.files()]
+    refuse_miscount(table, base.count + len(tail.files()), tally, tail.upto)
     while len(files) >= PAGE_FILES:  # 2
         key = table_key(table, publishing, f"page-{len(pages)}-{attempt}.json")
         page = IndexPage(files=tuple(files[:PAGE_FILES]))
         pages.append((yield from stage(key, encode(page), Point.STAGE_OUTPUT)))
         del files[:PAGE_FILES]
-    whole = Index(table=table, epoch=upto, pages=tuple(pages), files=tuple(files))
+    whole = Index(table=table, epoch=tail.upto, pages=tuple(pages), files=tuple(files))
     key = table_key(table, publishing, f"index-{attempt}.json")
     ref = yield from stage(key, encode(whole), Point.STAGE_OUTPUT)  # 3
-    return TableIndex(epoch=upto, ref=ref)
+    return TableIndex(epoch=tail.upto, ref=ref)
 
 
-def _refuse_gaps(base: Index, new: Sequence[TableFile], upto: Epoch, publishing: Epoch) -> None:
+def _refuse_gaps(base: Index, tail: TableTail, publishing: Epoch) -> None:
     """An index that lists a file twice, or promises an epoch it was not shown, must not be."""
-    is_behind = not new or base.epoch < new[0].epoch <= new[-1].epoch <= upto
-    if not (is_behind and base.epoch <= upto <= publishing):
+    if not base.epoch == tail.base <= tail.upto == publishing - 1:
         raise Bug(
             f"the index of table {base.table}",
-            f"was not extended from epoch {base.epoch} to {upto} in epoch {publishing}: "
-            "the new files are of other epochs",
+            f"was not extended from epoch {base.epoch} in epoch {publishing}: its tail has epochs "
+            f"{tail.base + 1} to {tail.upto}",
             "report this",
         )
 
 
-def read_index(index: TableIndex, needed_by: Epoch, at: Point) -> Steps[Index]:
+def refuse_miscount(table: str, found: int, tally: Tally | None, epoch: Epoch) -> None:
+    """Raise unless a table lists as many files as the chain has counted up to an epoch. What an
+    older version began cannot be counted: its tally does not go back to the first epoch."""
+    if tally is None or tally.since != 0 or tally.total(table).files == found:
+        return
+    raise Corrupt(
+        f"table {table}",
+        f"lists {found:,} files as of epoch {epoch}, and the chain has counted "
+        f"{tally.total(table).files:,}",
+        "stop the job, run `penstock audit`, and restore an epoch whose table is whole",
+    )
+
+
+def read_index(chain: Chain, index: TableIndex, needed_by: Epoch, at: Point) -> Steps[Index]:
     """The index that a manifest names. It is there as long as `needed_by` is retained."""
-    body = yield from Chain().payload(index.ref, needed_by, at)
+    body = yield from chain.payload(index.ref, needed_by, at)
     return decode(index.ref.key, body, Index, INDEX_FORMAT)
 
 
-def read_page(ref: Ref, at: Point) -> Steps[tuple[TableFile, ...]]:
+def read_page(chain: Chain, ref: Ref, at: Point) -> Steps[tuple[TableFile, ...]]:
     """The files that a page lists."""
-    body = yield from body_of(ref, at)
+    body = yield from body_of(chain, ref, at)
     return decode(ref.key, body, IndexPage, INDEX_FORMAT).files
 
 
-def index_files(index: TableIndex) -> Steps[list[TableFile]]:
+def index_files(chain: Chain, index: TableIndex) -> Steps[list[TableFile]]:
     """All files of an index that HEAD names, at once. For a table of any size, read its pages."""
-    head = (yield from Chain().head(Point.READ_HEAD)).document
-    whole = yield from read_index(index, head.epoch, Point.READ_OBJECT)
+    head = (yield from chain.head(Point.READ_HEAD)).document
+    whole = yield from read_index(chain, index, head.epoch, Point.READ_OBJECT)
     found: list[TableFile] = []
     for ref in whole.pages:
-        found += yield from read_page(ref, Point.READ_OBJECT)
+        found += yield from read_page(chain, ref, Point.READ_OBJECT)
     return [*found, *whole.files]
 
 
 def table_refs(root: Root, manifest: Manifest) -> Iterator[Ref]:
-    """What the indexes that a manifest names lead to: their pages, and all files that they list."""
+    """What the indexes that a manifest names lead to: their pages, and all files that they list.
+    The manifest must be pinned: then all of it stays, whatever becomes of HEAD."""
+    chain = Chain()
     for index in manifest.tables.values():
-        reading = read_index(index, manifest.epoch, Point.READ_OBJECT)
+        reading = read_index(chain, index, manifest.epoch, Point.READ_OBJECT)
         whole = perform(reading, root.handlers)
         for page in whole.pages:
             yield page
-            files = perform(read_page(page, Point.READ_OBJECT), root.handlers)
+            files = perform(read_page(chain, page, Point.READ_OBJECT), root.handlers)
             yield from (file.output.ref for file in files)
         yield from (file.output.ref for file in whole.files)
 
 
-def body_of(ref: Ref, at: Point) -> Steps[bytes]:
+def body_of(chain: Chain, ref: Ref, at: Point) -> Steps[bytes]:
     """A file or a page of a table, verified. It stays as long as the table does, so it is HEAD's
     own epoch that needs it, however old the epoch is that added it."""
     body: bytes | None = yield Fetch(at, ref.key)
     if body is not None and _is_whole(ref, body):
         return body
-    head = (yield from Chain().head(Point.READ_HEAD)).document
-    return (yield from Chain().payload(ref, head.epoch, at))
+    head = (yield from chain.head(Point.READ_HEAD)).document
+    return (yield from chain.payload(ref, head.epoch, at))
 
 
 def _is_whole(ref: Ref, body: bytes) -> bool:
@@ -179,33 +199,16 @@ def _is_whole(ref: Ref, body: bytes) -> bool:
 
 
 def files_since_index(chain: Chain, newest: Manifest, table: str) -> Steps[list[TableFile]]:
-    """The files of epochs that the newest index does not cover yet, in order. A table is in every
-    manifest from its first one on, so without an index the first without it ends the walk."""
-    index = newest.tables.get(table)
-    covered = Epoch(0) if index is None else index.epoch
-    found: list[list[TableFile]] = []
-    manifest: Manifest | None = newest
-    while manifest is not None and manifest.epoch > covered:
-        if index is None and table not in manifest.sinks:
-            break
-        found.append(_files_of(manifest, table))
-        manifest = yield from _parent(chain, manifest, covered)
-    return [file for files in reversed(found) for file in files]
-
-
-def _parent(chain: Chain, manifest: Manifest, covered: Epoch) -> Steps[Manifest | None]:
-    """The manifest before, unless an index covers it: it may have been given up."""
-    before = Epoch(manifest.epoch - 1)
-    if manifest.parent is None or before <= covered:
-        return None
-    return (yield from chain.manifest(manifest.parent, before, Point.READ_MANIFEST))
-
-
-def _files_of(manifest: Manifest, table: str) -> list[TableFile]:
-    outputs = sorted(manifest.sinks.get(table, ()), key=lambda output: output.partition)
-    if not _is_table(table, outputs):
-        raise _unknown(table, tables_of(manifest))
-    return [TableFile(manifest.epoch, output) for output in outputs]
+    """The files of epochs that the newest index does not cover yet, in order. `Invalid` if what
+    they wrote to the sink says that it is no table."""
+    walk, manifest = TailWalk(table), newest
+    while True:
+        if not _is_table(table, manifest.sinks.get(table, ())):
+            raise _unknown(table, tables_of(manifest))
+        walk.add(manifest)
+        if walk.done or manifest.parent is None:
+            return walk.tail().files()
+        manifest = yield from chain.manifest(manifest.parent, newest.epoch, Point.READ_MANIFEST)
 
 
 def _is_table(sink: str, outputs: Iterable[Output]) -> bool:
@@ -227,11 +230,18 @@ class TableFiles:
     often as asked, a page at a time, and are always the same."""
 
     root: Root
+    chain: Chain
+    """The one that found them."""
     epoch: Epoch
     """The last epoch whose files count."""
     index: Index | None
     since: tuple[TableFile, ...]
     """Files of epochs behind the index."""
+
+    @property
+    def generation(self) -> Generation:
+        """The line of history they are on."""
+        return self.chain.generation
 
     def __iter__(self) -> Iterator[TableFile]:
         for number in range(self._lists):
@@ -259,7 +269,8 @@ class TableFiles:
         assert self.index is not None, "without an index there is one list"
         if number == len(self.index.pages):
             return self.index.files
-        return perform(read_page(self.index.pages[number], Point.READ_OBJECT), self.root.handlers)
+        reading = read_page(self.chain, self.index.pages[number], Point.READ_OBJECT)
+        return perform(reading, self.root.handlers)
 
 
 def files_at(root: Root, table: str, epoch: Epoch | None = None) -> Iterator[TableFile]:
@@ -299,8 +310,11 @@ def _look(root: Root, table: str, epoch: Epoch | None) -> Steps[TableFiles]:
         since = yield from files_since_index(chain, newest, table)
     index: Index | None = None
     if named is not None:
-        index = yield from read_index(named, head.epoch, Point.READ_OBJECT)
-    return TableFiles(root, upto, index, tuple(since))
+        index = yield from read_index(chain, named, head.epoch, Point.READ_OBJECT)
+    if upto > covered:
+        listed = len(since) + (0 if index is None else index.count)
+        refuse_miscount(table, listed, newest.tally, head.epoch)
+    return TableFiles(root, chain, upto, index, tuple(since))
 
 
 def _refuse_epoch(table: str, upto: Epoch, covered: Epoch, head: Head) -> None:

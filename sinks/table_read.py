@@ -6,11 +6,12 @@ of provenance are kept, and stand last.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.formats import Ref
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root
@@ -22,6 +23,7 @@ from penstock.sinks.table import open_file
 from penstock.sinks.table_index import TableFiles, body_of, find_files, tables_of
 
 __all__ = [
+    "Found",
     "fetch_file",
     "fitted",
     "read_table",
@@ -36,6 +38,18 @@ _ORDER = [(column, "ascending") for column in ("_epoch", "_partition", "_sequenc
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
+class Found(Protocol):
+    """A root, and the chain by which the names of its files were found."""
+
+    @property
+    def root(self) -> Root:
+        """Where the files are."""
+
+    @property
+    def chain(self) -> Chain:
+        """It knows on which line of history they are."""
+
+
 def read_table(
     root: str | Root, name: str, epoch: int | None = None, latest_by: str | Sequence[str] = ()
 ) -> pa.Table:
@@ -46,7 +60,7 @@ def read_table(
     """
     place = _opened(root)
     files = find_files(place, name, None if epoch is None else Epoch(epoch))
-    parts = [_whole(place, file.output.ref) for file in files]
+    parts = [_whole(files, file.output.ref) for file in files]
     schema = _unified(name, [part.schema for part in parts])
     table = pa.concat_tables(
         [schema.empty_table(), *(fitted(name, part, schema) for part in parts)]
@@ -87,13 +101,13 @@ def table_schema(name: str, files: TableFiles) -> pa.Schema:
     """The columns of the first file and of the newest, as one."""
     ends = (next(iter(files), None), files.newest())
     refs = {file.output.ref.key: file.output.ref for file in ends if file is not None}
-    return _unified(name, [fetch_file(files.root, ref)[0] for ref in refs.values()])
+    return _unified(name, [fetch_file(files, ref)[0] for ref in refs.values()])
 
 
-def fetch_file(root: Root, ref: Ref) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def fetch_file(table: Found, ref: Ref) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a file, and its rows batch by batch. It is `Corrupt` unless every byte of it
     is what was written."""
-    body = perform(body_of(ref, Point.READ_OBJECT), root.handlers)
+    body = perform(body_of(table.chain, ref, Point.READ_OBJECT), table.root.handlers)
     return open_file(ref.key, body)
 
 
@@ -131,13 +145,13 @@ def _column(rows: pa.RecordBatch | pa.Table, field: pa.Field) -> pa.Array | pa.C
 
 def _batches(name: str, files: TableFiles, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for file in files:
-        found, batches = fetch_file(files.root, file.output.ref)
+        found, batches = fetch_file(files, file.output.ref)
         refuse_strangers(name, file.output.ref, found, schema)
         yield from (fitted(name, batch, schema) for batch in batches)
 
 
-def _whole(root: Root, ref: Ref) -> pa.Table:
-    schema, batches = fetch_file(root, ref)
+def _whole(files: TableFiles, ref: Ref) -> pa.Table:
+    schema, batches = fetch_file(files, ref)
     return pa.Table.from_batches(batches, schema)
 
 

@@ -29,12 +29,19 @@ from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.head import Head
 from penstock.checkpoint.layout import epoch_of, table_prefix
 from penstock.checkpoint.manifest import Manifest, TableIndex
-from penstock.checkpoint.pins import Pin, read_pins
+from penstock.checkpoint.pins import Pin, list_pins
 from penstock.effects import Delete, Entry, Page, Steps
 from penstock.errors import Gone
 from penstock.ids import Epoch, Key
 from penstock.points import Point
-from penstock.sinks.table_index import Index, TableFile, read_index, read_page
+from penstock.sinks.table_index import (
+    Index,
+    TableFile,
+    read_index,
+    read_page,
+    refuse_miscount,
+)
+from penstock.sinks.table_tail import TailWalk
 
 __all__ = ["TableSwept", "sweep_table"]
 
@@ -52,9 +59,10 @@ def sweep_table(chain: Chain, table: str) -> Steps[TableSwept]:
     """Remove what the newest index does not name, of the epochs it covers.
 
     1. Read HEAD and its manifest: the index it names is what we judge by, however long we take.
-    2. Keep the indexes of all manifests from HEAD down to its floor.
+    2. Keep the indexes of all manifests from HEAD down to its floor. Go on to the index's epoch,
+       and refuse an index that does not list all files that the chain has counted.
     3. List the pins, only now (see `penstock.checkpoint.pins`), and keep theirs. If one is of
-       another generation, stop.
+       another generation or cannot be read, stop.
     4. Page through the table's objects beside the index, both in order of epochs.
     5. Look at HEAD again before removing anything: if history was rewound since 1, stop.
     6. Remove what belongs to a covered epoch and was not met in 2, 3 or 4.
@@ -62,10 +70,11 @@ def sweep_table(chain: Chain, table: str) -> Steps[TableSwept]:
     head = (yield from chain.head(Point.COLLECT_HEAD)).document  # 1
     reach = _Reach(chain, table)
     newest = yield from reach.from_head(head)  # 2
-    pins = yield from read_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)  # 3
-    if newest is None or any(pin.generation != head.generation for pin in pins):
+    found = yield from list_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)  # 3
+    strange = any(pin.generation != head.generation for pin in found.pins)
+    if newest is None or strange or found.unreadable:
         return TableSwept()
-    for pin in pins:
+    for pin in found.pins:
         yield from reach.from_pin(pin)
     return (yield from _sweep(chain, head, newest, reach.keys))
 
@@ -81,13 +90,19 @@ class _Reach:
     def from_head(self, head: Head) -> Steps[Index | None]:
         """Keep what retained manifests name; the newest index, or None if there is none yet."""
         newest: Index | None = None
+        walk, tally = TailWalk(self._table), None
         ref, epoch = head.manifest, head.epoch
-        while ref is not None and epoch >= head.floor:
-            manifest = yield from self._chain.manifest(ref, epoch, Point.COLLECT_MANIFEST)
+        while ref is not None and (epoch >= head.floor or not walk.done):
+            needed_by = max(epoch, head.floor)
+            manifest = yield from self._chain.manifest(ref, needed_by, Point.COLLECT_MANIFEST)
+            walk.add(manifest)
             index = yield from self._keep(manifest)
             if epoch == head.epoch:
-                newest = index
+                newest, tally = index, manifest.tally
             ref, epoch = manifest.parent, Epoch(epoch - 1)
+        if newest is not None:
+            counted = newest.count + len(walk.tail().files())
+            refuse_miscount(self._table, counted, tally, head.epoch)
         return newest
 
     def from_pin(self, pin: Pin) -> Steps[None]:
@@ -102,14 +117,14 @@ class _Reach:
         named: TableIndex | None = manifest.tables.get(self._table)
         if named is None or named.ref.key in self.keys:
             return None
-        index = yield from read_index(named, manifest.epoch, Point.COLLECT_MANIFEST)
+        index = yield from read_index(self._chain, named, manifest.epoch, Point.COLLECT_MANIFEST)
         self.keys.add(named.ref.key)
         self.keys.update(page.key for page in index.pages)
         return index
 
 
 def _sweep(chain: Chain, head: Head, index: Index, kept: set[Key]) -> Steps[TableSwept]:
-    named = _Named(index)
+    named = _Named(chain, index)
     stayed = removed = removed_bytes = 0
     after = ""
     while page := (yield Page(Point.COLLECT_LIST, table_prefix(index.table), after)):  # 4
@@ -136,7 +151,8 @@ def _sweep(chain: Chain, head: Head, index: Index, kept: set[Key]) -> Steps[Tabl
 class _Named:
     """The files of an index, read page by page while somebody walks through a listing."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, chain: Chain, index: Index) -> None:
+        self._chain = chain
         self._pages = deque(index.pages)
         self._last: tuple[TableFile, ...] = index.files
         self._ahead: deque[TableFile] = deque()
@@ -156,7 +172,7 @@ class _Named:
     def _next_is_upto(self, last: Epoch) -> Steps[bool]:
         """Whether there is one more file, of an epoch up to `last`."""
         if not self._ahead and self._pages:
-            files = yield from read_page(self._pages.popleft(), Point.COLLECT_MANIFEST)
+            files = yield from read_page(self._chain, self._pages.popleft(), Point.COLLECT_MANIFEST)
             self._ahead.extend(files)
         if not self._ahead:
             self._ahead.extend(self._last)

@@ -3,7 +3,9 @@
 Each file is read exactly once, at a place in an order that is recorded when it is first seen
 and never changes, wherever and by however many processes it is looked for. A file, once
 recorded, must stay as it is: one that was changed or removed is refused when it is read, and
-never gives other rows.
+never gives other rows. An object is known by its ETag; a file of a folder by its size, its time,
+and a hash of its first and its last 16 KB, so that a copy which keeps times is noticed, unless it
+differs in nothing but the middle of a file of more than 32 KB.
 
 Where rows are, and which they are:
 
@@ -32,7 +34,7 @@ from penstock.checkpoint.open_store import absolute_url
 from penstock.errors import Invalid
 from penstock.sources.files_discovery import Discovery
 from penstock.sources.files_formats import format_for
-from penstock.sources.files_listing import Listing, RangedFile
+from penstock.sources.files_listing import Listing, RangedFile, changed, hash_ends
 from penstock.sources.files_names import FileFormat, Names
 from penstock.sources.files_order import Record
 from penstock.sources.files_pieces import DAMAGE, Bad, Kept, reason
@@ -133,6 +135,15 @@ class Files:
         """How messages call it."""
         return self._settings.name
 
+    def anchors(self) -> Mapping[str, str]:
+        """The folder. The order of its files is kept by the record, which knows its folder too."""
+        return {"folder": where(self._settings.folder)}
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows that cannot be read are left out; else they stop the reading."""
+        return self._settings.poison == "quarantine"
+
     def schema(self) -> pa.Schema:
         """The columns of its rows, without `_meta`. `Invalid` if no file has told them yet."""
         record = self._record()
@@ -175,8 +186,8 @@ class Files:
                     offsets = placed.base + piece.positions
                     modified_us = placed.entry.modified_us
                     yield shape.with_meta(piece.rows, offsets, modified_us, planned_ms)
-                elif self._settings.poison == "fail":
-                    raise self._refused(placed.entry, piece)
+                elif not self.leaves_out:
+                    raise self._refused(placed, piece)
 
     def dropped(self, partition: str, wanted: Range) -> Iterator[Dropped]:
         """The rows of a range that cannot be read, in order. Reads the range."""
@@ -246,15 +257,29 @@ class Files:
             except DAMAGE as why:  # the file as a whole does not fit the columns
                 yield Bad(start, reason(why), stop - start)
 
-    def _refused(self, entry: FileEntry, bad: Bad) -> Invalid:
+    def _refused(self, placed: Placed, bad: Bad) -> Invalid:
+        entry, offset = placed.entry, placed.base + bad.position
         return Invalid(
             f"file {entry.path} of {self.name}",
-            f"cannot be read at {_place(entry, bad)} ({bad.reason})",
+            f"cannot be read at {_place(entry, bad)}, which is offset {offset} of partition "
+            f"{entry.partition} ({bad.reason})",
             "give it other columns by a schema, or leave out such rows by poison='quarantine'",
         )
 
     def _open(self, entry: FileEntry) -> RangedFile:
-        return self._listing().open(entry.path, entry.size_bytes, entry.version)
+        file = self._listing().open(entry.path, entry.size_bytes, entry.version)
+        try:
+            self._check_ends(entry, file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _check_ends(self, entry: FileEntry, file: RangedFile) -> None:
+        """Raise if a file has the size and the time of the recorded one, and is another."""
+        if entry.ends and (now := hash_ends(file)) != entry.ends:
+            was = f"a beginning and an end that hash to {entry.ends}"
+            raise changed(f"file {entry.path} of {self.name}", was, now)
 
     def _listing(self) -> Listing:
         if self._desk.listing is None:

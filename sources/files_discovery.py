@@ -17,7 +17,7 @@ from penstock.clock import Clock
 from penstock.errors import Corrupt, Gone, Invalid, PenstockError, Unavailable
 from penstock.fencing.register import Seen
 from penstock.sources.files_formats import format_for
-from penstock.sources.files_listing import Found, Listing
+from penstock.sources.files_listing import Found, Listing, hash_ends
 from penstock.sources.files_order import Record
 from penstock.sources.files_pieces import DAMAGE, reason
 from penstock.sources.files_record import CHUNK_FILES, FileEntry, Order
@@ -58,6 +58,7 @@ class _Inside:
     length: int
     columns: pa.Schema | None
     unreadable: str = ""
+    ends: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,8 @@ class Discovery:
             if columns is not None:
                 check_columns(columns, self.settings.event_time)
             shape = None if columns is None else Shape(columns, self.settings.event_time)
-            return _Inside(reader.measure(file, shape), columns)
+            ends = hash_ends(file) if found.is_weak else ""
+            return _Inside(reader.measure(file, shape), columns, ends=ends)
 
     def _entry(self, found: Found, inside: _Inside, number: int) -> FileEntry:
         try:
@@ -197,6 +199,7 @@ class Discovery:
             format=kind,
             unit="rows" if by_rows else "bytes",
             unreadable=inside.unreadable,
+            ends=inside.ends,
         )
 
     def _refused(self, found: Found, why: str) -> Invalid:

@@ -4,6 +4,7 @@ A listing is walked, never held: a folder may have a million files that are none
 is opened is one version of a file; should the file be another by now, its bytes are not given.
 """
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -15,7 +16,20 @@ from penstock.checkpoint.folder_errors import explained
 from penstock.errors import Corrupt, Gone, Invalid
 from penstock.sources.files_names import is_ignored
 
-__all__ = ["Folder", "Found", "Listing", "RangedFile", "changed", "removed", "shown_time"]
+__all__ = [
+    "ENDS_BYTES",
+    "Folder",
+    "Found",
+    "Listing",
+    "RangedFile",
+    "changed",
+    "hash_ends",
+    "removed",
+    "shown_time",
+]
+
+ENDS_BYTES = 1 << 14
+"""How much of a file's beginning, and of its end, is hashed to know it again."""
 
 
 class Found(NamedTuple):
@@ -29,6 +43,8 @@ class Found(NamedTuple):
     """Another one as soon as the file is written again: an ETag, or the nanosecond."""
     wrong: str = ""
     """Why it can never be opened, if the listing knows."""
+    is_weak: bool = False
+    """Whether its version may stay the same though the file is another: a time can be set."""
 
 
 class RangedFile(Protocol):
@@ -82,6 +98,12 @@ class Folder:
 
     def open(self, path: str, size_bytes: int, version: str) -> RangedFile:
         """A file as it was found."""
+        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+            raise Corrupt(
+                f"file {path!r}",
+                f"is recorded, and is not below {self._root}",
+                "restore the record of files from a copy: it was altered or forged",
+            )
         return _LocalFile(self._root / path, size_bytes, version)
 
     def _check(self) -> None:
@@ -116,7 +138,7 @@ class Folder:
             return
         shown = path.encode("utf-8", "backslashreplace").decode()
         wrong = "" if shown == path else "its name is not UTF-8"
-        yield Found(shown, status.st_size, modified_us, str(status.st_mtime_ns), wrong)
+        yield Found(shown, status.st_size, modified_us, str(status.st_mtime_ns), wrong, True)
 
 
 class _LocalFile:
@@ -159,6 +181,14 @@ class _LocalFile:
             was = f"{self.size_bytes} bytes written at {shown_time(int(self._version) // 1000)}"
             now = f"{status.st_size} bytes written at {shown_time(status.st_mtime_ns // 1000)}"
             raise changed(f"file {self._path}", was, now)
+
+
+def hash_ends(file: RangedFile) -> str:
+    """A hash of how a file begins and ends, for places whose versions are weak. A file as short as
+    both together is hashed whole; of a longer one, what is between goes by size and time alone."""
+    whole = hashlib.sha256(file.read_at(0, ENDS_BYTES))
+    whole.update(file.read_at(max(0, file.size_bytes - ENDS_BYTES), ENDS_BYTES))
+    return whole.hexdigest()[:32]
 
 
 def shown_time(time_us: int) -> str:

@@ -20,6 +20,17 @@ from penstock.checkpoint.formats import Ref, Sealed, ref_to, seal, unseal
 from penstock.effects import Get, Put, Steps, Wait
 from penstock.errors import Corrupt, Invalid
 from penstock.fencing.register import Landed, Register, Seen, Won, read, swap
+from penstock.fields import (
+    Count,
+    FormatNumber,
+    HexHash,
+    Int64,
+    Name,
+    PartitionNumber,
+    SchemaText,
+    SizeBytes,
+    Text,
+)
 from penstock.ids import Key
 from penstock.points import Point
 from penstock.sources.files_names import FileFormat
@@ -52,19 +63,22 @@ PAUSE_S = 0.05
 class FileEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One file, as it was when it was first seen."""
 
-    path: str
-    size_bytes: int
-    version: str
-    modified_us: int
-    partition: int
-    length: int
+    path: Text
+    size_bytes: SizeBytes
+    version: Text
+    modified_us: Int64
+    partition: PartitionNumber
+    length: Count
     """How many offsets it takes."""
     format: FileFormat | None
     """None: nothing told, and so it is unreadable."""
     unit: Literal["rows", "bytes"]
     """What an offset counts."""
-    unreadable: str = ""
+    unreadable: Text = ""
     """Why it was put into quarantine; empty for a file that can be read."""
+    ends: HexHash = ""
+    """How it began and ended, where its version alone does not tell it from another; see
+    `penstock.sources.files_listing.hash_ends`. Empty in records of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,41 +98,41 @@ class ChunkRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A full chunk, and what can be told about it without reading it."""
 
     ref: Ref
-    first: int
+    first: Count
     """The number of its first file."""
-    count: int
-    starts: tuple[int, ...]
+    count: Count
+    starts: tuple[Count, ...]
     """Where it begins, in each partition there was."""
-    newest_us: int
+    newest_us: Int64
     """The latest time a file of it was modified."""
-    unreadable: int = 0
+    unreadable: Count = 0
     """How many of its files are in quarantine."""
 
 
 class _Chunk(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    format: int = ORDER_FORMAT
-    first: int
+    format: FormatNumber = ORDER_FORMAT
+    first: Count
     files: tuple[FileEntry, ...]
 
 
 class Order(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every file there is, in order: chunks first, then those no chunk holds yet."""
 
-    format: int = ORDER_FORMAT
-    version: int = 0
+    format: FormatNumber = ORDER_FORMAT
+    version: Count = 0
     """Grows by one with every change."""
-    folder: str
-    columns: str = ""
+    folder: Text
+    columns: SchemaText = ""
     """The columns inferred from the first file that had any; empty before."""
     chunks: tuple[ChunkRef, ...] = ()
     files: tuple[FileEntry, ...] = ()
-    starts: tuple[int, ...] = ()
+    starts: tuple[Count, ...] = ()
     """Where `files` begin, in each partition."""
-    sizes_bytes: tuple[int, ...] = ()
+    sizes_bytes: tuple[Count, ...] = ()
     """How many bytes the files of each partition have, together."""
     has_text: bool = False
     """Whether the offsets of some file are bytes."""
-    recent: tuple[str, ...] = ()
+    recent: tuple[Name, ...] = ()
     """The names of the last changes, oldest first."""
 
     @property

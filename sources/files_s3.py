@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from penstock.checkpoint.s3_client import new_clients, retrying
 from penstock.checkpoint.s3_errors import code_of, explained, status_of
 from penstock.clock import Chance, Clock
-from penstock.errors import Corrupt, Unavailable
+from penstock.errors import PenstockError, Unavailable
 from penstock.sources.files_listing import Found, RangedFile, changed, removed
 
 if TYPE_CHECKING:
@@ -96,9 +96,19 @@ class Bucket:
             "try again; if it stays so, look at the store's own log",
         )
 
-    def _changed(self, path: str, version: str) -> Corrupt:
+    def _changed(self, path: str, version: str) -> PenstockError:
+        """The meaning of a refused version, by a look at the object: a proxy can refuse as well."""
         with self._explained(path):
-            now = self._client.head_object(**self._place(path))
+            try:
+                now = self._client.head_object(**self._place(path))
+            except ClientError as error:
+                if status_of(error) == 404:
+                    return removed(self._subject(path))
+                raise
+        if now["ETag"] == version:
+            found = "was refused in the version that it has"
+            advice = "try again; if it stays so, check what stands before the store"
+            return Unavailable(self._subject(path), found, advice)
         found = f"the ETag {now['ETag']} and {now['ContentLength']} bytes"
         return changed(self._subject(path), f"the ETag {version}", found)
 

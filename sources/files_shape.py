@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from penstock.sources.event_times import as_times, outside_calendar, why_outside
 from penstock.sources.protocol import META, META_NAME, TIME
 
 __all__ = ["Shape", "check_columns", "decode_columns", "encode_columns", "widened"]
@@ -91,9 +92,13 @@ def _fitted(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _as_time(column: pa.Array) -> pa.Array:
-    """Moments to the microsecond. What is finer is cut off; what has no zone is UTC."""
-    finer = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-    return column.cast(TIME, safe=not finer)
+    """Times to the microsecond; raises if one of them is in no calendar."""
+    times = as_times(column)
+    beyond = outside_calendar(times)
+    if beyond is not None:
+        micros = times.cast(pa.int64())[int(np.argmax(beyond))].as_py()
+        raise ValueError(why_outside(micros))
+    return times
 
 
 def check_columns(columns: pa.Schema, event_time: str | None) -> None:

@@ -143,6 +143,12 @@ class Kafka:
             if self._settings.topics.has(topic):
                 self._seen.topics.setdefault(topic, identity)
 
+    def anchors(self) -> Mapping[str, str]:
+        """The one topic that partitions '0', '1', … are of; those of several carry their topic's
+        name. Whether a topic of that name is still the same, `identities` tells."""
+        topics = self._settings.topics
+        return {"topic": topics.names[0] if topics.is_one else "one of several"}
+
     def schema(self) -> pa.Schema:
         """The columns of its rows, without `_meta`. A schema registry is asked once."""
         return self._rows().schema()

@@ -2,7 +2,8 @@
 
 A schema that has a number never changes, so each is asked for once in a process. A number that the
 registry does not have is a mistake in the message that names it; all else that goes wrong concerns
-the registry, and no message is blamed for it.
+the registry, and no message is blamed for it: least of all for an answer that the registry has not
+given, such as a proxy's page, or one that was cut off (ADR 26).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -80,13 +81,16 @@ class Registry:
         try:
             answer = question(client)
         except SchemaRegistryError as error:
-            if error.http_status_code != 404:
+            if error.http_status_code != 404 or _is_unreadable(error):
                 client.close()
                 raise self._refused(error) from None
         except (httpx.HTTPError, OAuthTokenError, OSError) as error:
             client.close()
             # Its words may hold the whole URL, and with it a secret.
             raise self._away(type(error).__name__) from None
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            client.close()
+            raise self._away(f"a success that cannot be read: {type(error).__name__}") from None
         _CLIENTS.give(self.told, client)
         return answer
 
@@ -99,6 +103,8 @@ class Registry:
 
     def _refused(self, error: SchemaRegistryError) -> PenstockError:
         status, said = error.http_status_code, self._hidden(str(error.error_message))
+        if _is_unreadable(error):
+            return self._away(f"status {status}, with something else than JSON of a registry")
         if status in (408, 429) or status >= 500:
             return self._away(f"{status}: {said}")
         advice = "check what its schema_registry is told, and what it is allowed to read"
@@ -112,6 +118,11 @@ class Registry:
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "***") if secret else text
         return " ".join(text.split())[:REASON_LENGTH_MAX]
+
+
+def _is_unreadable(error: SchemaRegistryError) -> bool:
+    """Whether no registry has said this: a registry numbers its errors."""
+    return error.error_code is None or error.error_code == SchemaRegistryError.UNKNOWN
 
 
 def open_registry(settings: KafkaSettings) -> Registry:

@@ -114,6 +114,10 @@ class Log:
         """The columns of its rows, without `_meta`."""
         return self.topic().schema
 
+    def anchors(self) -> Mapping[str, str]:
+        """Its id: a topic that was made anew is another one, and a copy of it is not."""
+        return {"topic": self.topic().id}
+
     def spans(self) -> Mapping[str, Span]:
         """Every partition there is now, and the offsets it has."""
         return {str(tail.partition): Span(tail.earliest, tail.latest) for tail in self.tails()}

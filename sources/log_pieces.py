@@ -75,7 +75,26 @@ def body_of(piece: Piece, at: Point) -> Steps[bytes]:
 def children(piece: Piece) -> Steps[tuple[Piece, ...]]:
     """The pieces listed in a page."""
     body = yield from body_of(piece, Point.LOG_READ_PAGE)
-    return msgspec.json.decode(body, type=tuple[Piece, ...])
+    try:
+        found = msgspec.json.decode(body, type=tuple[Piece, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_page(piece, str(error)) from error
+    if any(child.height != piece.height - 1 for child in found):  # or reading might never end
+        raise _no_page(piece, "its pieces are of another height")
+    if not _meet(piece, found):  # or a few small pages might list more than any memory holds
+        raise _no_page(piece, "its pieces do not meet, or are not those of its offsets")
+    return found
+
+
+def _meet(page: Piece, found: Sequence[Piece]) -> bool:
+    """Whether pieces cover the offsets of their page one after the other, each with some."""
+    stops = [page.first, *(piece.stop for piece in found)]
+    firsts = [*(piece.first for piece in found), page.stop]
+    return stops == firsts and all(piece.first < piece.stop for piece in found)
+
+
+def _no_page(piece: Piece, why: str) -> Corrupt:
+    return Corrupt(piece.key, f"is no page ({why})", "restore this object from a copy")
 
 
 def covering(pieces: Sequence[Piece], start: int, stop: int) -> Steps[list[Piece]]:

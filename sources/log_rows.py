@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
+from penstock.sources.event_times import out_of_reach
 from penstock.sources.log_segment import event_times
 
 __all__ = ["Rows", "check_moments", "fitted", "from_json_lines"]
@@ -229,15 +230,14 @@ def _rows_with_nulls(array: pa.Array, field: pa.Field) -> set[int]:
 
 def check_moments(name: str, table: pa.Table, column: str) -> None:
     """Raise unless every value of the event time's column is a moment."""
-    try:
-        event_times(table, column)
-    except pa.ArrowException as error:
-        number = next(n for n in range(table.num_rows) if not _is_moment(table, column, n))
+    beyond = out_of_reach(event_times(table, column))
+    if beyond is not None:
+        number = int(beyond.argmax())
         raise Invalid(
             f"{name}, row {number}, column {column!r}",
             f"is {_shown(table.column(column)[number])}, which is no moment",
             "use milliseconds since 1970, or a timestamp; nothing was appended",
-        ) from error
+        )
 
 
 def _shown(value: pa.Scalar) -> str:
@@ -246,14 +246,6 @@ def _shown(value: pa.Scalar) -> str:
         return repr(str(value))[:80]
     except (OverflowError, ValueError):
         return repr(str(value.cast(pa.int64())))
-
-
-def _is_moment(table: pa.Table, column: str, number: int) -> bool:
-    try:
-        event_times(table.take(pa.array([number])), column)
-    except pa.ArrowException:
-        return False
-    return True
 
 
 def _unknown(name: str, column: str, schema: pa.Schema) -> Invalid:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from penstock.sources.event_times import as_times
 from penstock.sources.log_tail import Piece
 from penstock.sources.protocol import META, META_NAME, TIME, Range
 
@@ -112,12 +113,7 @@ def _risen(numbers: pa.Array, by: int, count: int) -> pa.Array:
 
 def event_times(rows: pa.RecordBatch | pa.Table, column: str) -> pa.Array | pa.ChunkedArray:
     """The column of event times as the moments they are; whole numbers are milliseconds."""
-    times = rows.column(column)
-    if pa.types.is_integer(times.type):
-        return pc.multiply_checked(times.cast(pa.int64()), 1000).cast(TIME)
-    is_finer = pa.types.is_timestamp(times.type) and times.type.unit == "ns"
-    plain = times.cast(pa.timestamp("us", times.type.tz), safe=not is_finer)
-    return plain.cast(TIME)
+    return as_times(rows.column(column))
 
 
 def event_max_ms(table: pa.Table, column: str | None) -> int | None:

@@ -11,13 +11,23 @@ its mark, changed in the same swap: a sink keeps its cursor there.
 """
 
 from functools import partial
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
 from penstock.checkpoint.formats import Sealed, seal, unseal
 from penstock.errors import Corrupt, Invalid
 from penstock.fencing.register import Landed, Register
+from penstock.fields import (
+    Count,
+    FormatNumber,
+    HexHash,
+    Int64,
+    KeyText,
+    Name,
+    PartitionNumber,
+    Text,
+)
 from penstock.ids import CommitId, Key
 from penstock.sources.log_layout import tail_key
 
@@ -28,6 +38,9 @@ TAIL_FORMAT = 2
 """With notes, which a Penstock that reads no more than format 1 would take for damage."""
 
 FAN = 32
+HEIGHT_MAX = 64
+"""A tree of more pages than there are offsets is none."""
+
 RECENT_MAX = 32
 """How many changes back TAIL remembers, for those who never heard of their own success."""
 
@@ -42,64 +55,64 @@ NAMES_MAX = 10_000
 class Piece(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of offsets, and the object that holds it."""
 
-    height: int
+    height: Annotated[int, msgspec.Meta(ge=0, le=HEIGHT_MAX)]
     """0 for a segment, more for a page."""
-    first: int
-    stop: int
-    rows: int
+    first: Count
+    stop: Count
+    rows: Count
     """Fewer than there are offsets after a compaction."""
-    size_bytes: int
+    size_bytes: Count
     """Of its segments."""
-    at_ms: int
+    at_ms: Int64
     """When the log took in its last row. Never less than in the piece before."""
-    wall_ms: int
+    wall_ms: Int64
     """The same by the clock of whoever appended it, which may be wrong; of a page, the latest."""
-    event_max_ms: int | None
+    event_max_ms: Int64 | None
     """The latest event time in it; None if the topic has no event time."""
     key: Key
-    hash: str
+    hash: HexHash
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
     """What a partition knows of one producer."""
 
-    epoch: int
+    epoch: Count
     """0 for a producer without a name."""
-    sequence: int
+    sequence: Count
     """The number of the last batch that was taken from it."""
-    stop: int
+    stop: Count
     """The offset after that batch."""
-    at_ms: int
+    at_ms: Int64
 
 
 class Tail(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One partition of a topic."""
 
-    format: int = PLAIN_FORMAT
-    topic: str
+    format: FormatNumber = PLAIN_FORMAT
+    topic: Name
     """The unique name of the topic it belongs to."""
-    partition: int
-    fan: int = FAN
+    partition: PartitionNumber
+    fan: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = FAN
     """How many pieces make a page."""
-    version: int = 0
-    earliest: int = 0
-    latest: int = 0
-    at_ms: int = 0
+    version: Count = 0
+    earliest: Count = 0
+    latest: Count = 0
+    at_ms: Int64 = 0
     """When the last row was taken in. Does not go back when a producer's clock does."""
     pieces: tuple[Piece, ...] = ()
-    marks: dict[str, Mark] = msgspec.field(default_factory=dict)
-    notes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    marks: dict[KeyText, Mark] = msgspec.field(default_factory=dict)
+    notes: dict[KeyText, Text] | msgspec.UnsetType = msgspec.UNSET
     """What producers want remembered beside their marks. Unset and not empty while there are none:
     then TAIL is to the letter what it was before there could be any, and so is its checksum."""
-    rewrites: int = 0
+    rewrites: Count = 0
     """How many compactions there have been."""
-    compacted_to: int = 0
+    compacted_to: Count = 0
     """Below this offset no key comes twice."""
-    merged_to: int = 0
+    merged_to: Count = 0
     """Below this offset there are no small segments that could be one."""
-    floor: int = 0
+    floor: Count = 0
     """No object whose name has a lower version will ever be taken in."""
-    next_floor: int = 0
+    next_floor: Count = 0
     """The floor of the next sweep: the version at the last one."""
     recent: tuple[CommitId, ...] = ()
 

@@ -16,6 +16,15 @@ from penstock.clock import Chance
 from penstock.effects import Steps, Wait
 from penstock.errors import Gone, Invalid
 from penstock.fencing.register import Landed, Register, Seen, Won, read, swap
+from penstock.fields import (
+    Count,
+    FormatNumber,
+    Int64,
+    Name,
+    PartitionNumber,
+    SchemaText,
+    Text,
+)
 from penstock.ids import CommitId
 from penstock.points import Point
 from penstock.sources.log_layout import TOPIC_KEY
@@ -42,21 +51,21 @@ RESERVED = (META_NAME, "_offset", "_at_ms", "_last", "_row")
 class Topic(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One topic."""
 
-    format: int = TOPIC_FORMAT
-    id: str
+    format: FormatNumber = TOPIC_FORMAT
+    id: Name
     """Unique: a topic that is removed and made anew is another one."""
-    version: int = 1
-    partitions: int
-    columns: str
+    version: Count = 1
+    partitions: PartitionNumber
+    columns: SchemaText
     """Its Arrow schema, as Arrow writes one, in base 64."""
-    key: tuple[str, ...] = ()
+    key: tuple[Text, ...] = ()
     """The columns that say which partition a row belongs to, and which rows follow one another."""
-    event_time: str | None = None
+    event_time: Text | None = None
     """The column that says when a row happened."""
     compacted: bool = False
-    retention_age_ms: int | None = None
-    retention_bytes: int | None = None
-    tombstone_grace_ms: int = 86_400_000
+    retention_age_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
+    tombstone_grace_ms: Int64 = 86_400_000
     """How long a compaction keeps the removal of a key, for readers to learn of it."""
     recent: tuple[CommitId, ...] = ()
 

@@ -19,6 +19,7 @@ __all__ = [
     "META",
     "META_NAME",
     "TIME",
+    "Anchored",
     "Followed",
     "Identified",
     "Limits",
@@ -106,6 +107,15 @@ class Identified(Source, Protocol):
     def recognise(self, known: Mapping[str, str]) -> None:
         """Remember what an earlier life of the job has seen: a log that is another by now is
         refused from here on."""
+
+
+@runtime_checkable
+class Anchored(Source, Protocol):
+    """A source that knows which of its settings give an offset its meaning: with others, the same
+    offset of the same partition is another row."""
+
+    def anchors(self) -> Mapping[str, str]:
+        """Those settings by name, in words. A root remembers them, so they hold no secret."""
 
 
 class Undecoded(Protocol):

@@ -6,7 +6,7 @@ in them: who reads a range that was planned elsewhere needs no clock, and one th
 takes no row away. For tests, examples and measurements.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -28,6 +28,7 @@ from penstock.sources.rate_columns import (
     with_nulls,
 )
 from penstock.sources.rate_keys import KEYS_MAX, SKEW_MAX, check_key, key_column, ranks
+from penstock.sources.rate_pace import Pace
 
 __all__ = ["BATCH_ROWS_MAX", "COLUMNS", "Rate"]
 
@@ -39,6 +40,7 @@ PARTITIONS_MAX = 10_000
 RATE_MIN, RATE_MAX = Fraction(1, 100), Fraction(100_000_000)
 UNPACED_ROWS_PER_S = 1_000
 """How far apart the rows are said to have happened if they are all there at once."""
+PAUSES = (timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=1), timedelta(days=1))
 DELAY_MAX = timedelta(days=3_650)
 SAMPLE_ROWS = 256
 
@@ -61,10 +63,19 @@ class Rate:
     """How many come in each partition. None: all are there at once, and a millisecond apart."""
     start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     """When the first row of each partition happened."""
+    burst_rows: int | None = None
+    """After so many rows nothing happens for a while; only of rows that are all there at once.
+    None: they happen one after the other."""
+    pauses: Sequence[timedelta | float] = PAUSES
+    """How long nothing happens then, in turn."""
     seed: int = 0
     key: str | None = None
     """The column that has one of `keys` values, which are the same in all partitions."""
     keys: int = 1000
+    key_with: Sequence[str] = ()
+    """Further columns that go with the key: rows of one key have one value of each."""
+    key_prefix: str | None = None
+    """What keys begin with that are texts. None: the column's name."""
     skew: float = 0.0
     """How much rarer each key is than the one before, as Zipf's exponent. 0: all alike."""
     event_time: str | None = None
@@ -85,6 +96,7 @@ class Rate:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", _as_schema(self.columns))
         _check_time(self)
+        _check_bursts(self)
         _check_count(self)
         _check_keys(self)
         _check_shares(self)
@@ -94,6 +106,10 @@ class Rate:
     def name(self) -> str:
         """How messages call it."""
         return "rate source"
+
+    def anchors(self) -> Mapping[str, str]:
+        """The seed that its rows follow from, and how many partitions they are spread over."""
+        return {"seed": str(self.seed), "partitions": str(self.partitions)}
 
     def schema(self) -> pa.Schema:
         """The columns of its rows, without `_meta`."""
@@ -176,46 +192,33 @@ class Rate:
         counters, own = offsets.view(np.uint64), stream.sub("column").sub(column.name)
         if column.name == _event_column(self):
             return moments(event_us, column.type)
-        if column.name == self.key:
-            chosen = ranks(own, counters, self.keys, self.skew)
-            return key_column(column.type, column.name, chosen)
+        if column.name in _key_columns(self):
+            chosen = ranks(stream.sub("column").sub(self.key), counters, self.keys, self.skew)
+            return key_column(column.type, self.key_prefix or column.name, chosen)
         made = make_column(column.type, own, counters)
         if column.nullable and self.null_share:
             return with_nulls(made, own.sub("null").below(self.null_share, counters))
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """So many rows in so many seconds, without an end and without rounding errors that add up."""
-
-    start_us: int
-    rows: int
-    seconds: int
-
-    def micros(self, offsets: Ints) -> Ints:
-        """When the rows come. Whole rounds are split off, so that no product is too large."""
-        round_us = self.seconds * _SECOND_US
-        rounds, rest = np.divmod(offsets, self.rows)
-        micros: Ints = self.start_us + rounds * round_us + rest * round_us // self.rows
-        return micros
-
-    def first_at(self, at_us: int) -> int:
-        """The first row that comes at `at_us` or after it."""
-        return max(0, -(-(at_us - self.start_us) * self.rows // (self.seconds * _SECOND_US)))
-
-
-def _pace(rate: Rate) -> _Pace:
+def _pace(rate: Rate) -> Pace:
     per_s = UNPACED_ROWS_PER_S if rate.rows_per_s is None else rate.rows_per_s
     exact = Fraction(per_s).limit_denominator(RATE_MIN.denominator)
-    return _Pace(_micros(rate.start), exact.numerator, exact.denominator)
+    pauses_us = [_delay_us(each) for each in rate.pauses]
+    start_us = _micros(rate.start)
+    return Pace(start_us, exact.numerator, exact.denominator, rate.burst_rows, pauses_us)
+
+
+def _key_columns(rate: Rate) -> Sequence[str]:
+    return () if rate.key is None else (rate.key, *rate.key_with)
 
 
 def _event_column(rate: Rate) -> str | None:
     """The column of the event time, if there is one."""
     if rate.event_time is not None:
         return rate.event_time
-    timed = (c.name for c in rate.schema() if pa.types.is_timestamp(c.type) and c.name != rate.key)
+    keys = _key_columns(rate)
+    timed = (c.name for c in rate.schema() if pa.types.is_timestamp(c.type) and c.name not in keys)
     return next(timed, None)
 
 
@@ -236,7 +239,8 @@ def _check_time(rate: Rate) -> None:
         _refuse(rate, f"starts at {rate.start}, in no zone", "give a datetime with a zone")
     if not _FIRST <= rate.start < _LAST:
         _refuse(rate, f"starts at {rate.start}", f"start from {_FIRST:%Y} up to {_LAST:%Y}")
-    for name, delay in (("disorder", rate.disorder), ("lateness", rate.lateness)):
+    pauses = [("pause", each) for each in rate.pauses]
+    for name, delay in (("disorder", rate.disorder), ("lateness", rate.lateness), *pauses):
         if not 0 <= _seconds(delay) <= DELAY_MAX.total_seconds():
             _refuse(rate, f"has a {name} of {delay}", f"use 0 to {DELAY_MAX.days} days")
 
@@ -255,6 +259,17 @@ def _check_count(rate: Rate) -> None:
         _refuse(rate, f"has {rate.partitions} partitions", f"use 1 to {PARTITIONS_MAX}")
     if rate.rows is not None and not 0 <= rate.rows <= _pace(rate).first_at(_micros(_LAST)):
         _refuse(rate, f"has {rate.rows} rows", f"use 0 or more, the last before {_LAST:%Y}")
+
+
+def _check_bursts(rate: Rate) -> None:
+    if rate.burst_rows is None:
+        return
+    if rate.rows_per_s is not None:
+        advice = "leave burst_rows out, or rows_per_s"
+        _refuse(rate, "has bursts, and rows that come as the clock says", advice)
+    if rate.burst_rows < 1 or not rate.pauses:
+        found = f"has bursts of {rate.burst_rows} rows and {len(rate.pauses)} pauses"
+        _refuse(rate, found, "use 1 or more of both")
 
 
 def _check_keys(rate: Rate) -> None:
@@ -288,18 +303,18 @@ def _check_columns(rate: Rate) -> None:
 
 
 def _check_roles(rate: Rate, names: list[str]) -> None:
-    for role, name in (("key", rate.key), ("event_time", rate.event_time)):
+    further = [("key_with", name) for name in rate.key_with]
+    for role, name in (("key", rate.key), *further, ("event_time", rate.event_time)):
         if name is not None and name not in names:
             _refuse(rate, f"has no column {name} for its {role}", f"use one of {', '.join(names)}")
-    if rate.key is not None:
-        where = f"{rate.name}, column {rate.key}"
-        check_key(rate.schema().field(rate.key).type, rate.keys, where)
+    for name in _key_columns(rate):
+        check_key(rate.schema().field(name).type, rate.keys, f"{rate.name}, column {name}")
     if rate.event_time is not None:
         kind = rate.schema().field(rate.event_time).type
         if not pa.types.is_timestamp(kind):
             _refuse(rate, f"has an event_time of type {kind}", "use a column of timestamps")
-        if rate.event_time == rate.key:
-            _refuse(rate, f"has {rate.key} as its key and its event_time", "use two columns")
+        if rate.event_time in _key_columns(rate):
+            _refuse(rate, f"has {rate.event_time} as its key and its event_time", "use two columns")
 
 
 def _refuse(rate: Rate, found: str, advice: str) -> NoReturn:

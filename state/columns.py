@@ -19,13 +19,14 @@ state are better off as `Value`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import Corrupt, Invalid
+from penstock.fields import Count, Text
 from penstock.state.dtypes import (
     Array,
     Dtype,
@@ -80,10 +81,10 @@ class _Rows:
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     """What a key group knows about its pages."""
 
-    depth: int
-    entries: int
-    key: str
-    value: str
+    depth: Annotated[int, msgspec.Meta(ge=0, le=DEPTH_MAX)]
+    entries: Count
+    key: Text
+    value: Text
 
     def pages(self, group: int) -> Places:
         """The pages of its group: two to the power of the depth."""

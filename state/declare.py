@@ -24,7 +24,17 @@ from penstock.state.kinds import List, Map, Timer, Value
 from penstock.state.types import Description, describe, flaw_between, spell, spell_type
 from penstock.state.values import Codec
 
-__all__ = ["StateClock", "StateSpec", "Ttl", "by_clock", "check_schemas", "declared", "ttl"]
+__all__ = [
+    "SchemaFlaw",
+    "StateClock",
+    "StateSpec",
+    "Ttl",
+    "by_clock",
+    "check_schemas",
+    "declared",
+    "schema_flaws",
+    "ttl",
+]
 
 _UNITS_MS = {
     "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
@@ -46,14 +56,20 @@ class StateClock(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """How long an entry lives after it was last written."""
+    """How long an entry lives after it was last written: by the event times of the calls that write
+    and read it, or by the time at which epochs are planned."""
 
     length_ms: int
     clock: StateClock = StateClock.EVENT
 
 
 def ttl(length: str, clock: str = "event") -> Ttl:
-    """A time to live: `ttl("1 day")`, `ttl("90 s", clock="processing")`."""
+    """A time to live: `ttl("1 day")`, `ttl("90 s", clock="processing")`.
+
+    An entry is seen by calls whose event time is before that of the call that last wrote it plus
+    this length. The time of a call is that of its event; of the latest one if it has several; of
+    the timer that set it off; the watermark if there is none of these.
+    """
     found = _DURATION.fullmatch(str(length))
     unit_ms = None if found is None else _unit_ms(found[2])
     if found is None or unit_ms is None:
@@ -191,15 +207,35 @@ def _how(kind: type) -> str:
 
 def check_schemas(stored: Mapping[str, Description], specs: list[StateSpec], operator: str) -> None:
     """Raise `Invalid` if some stored state cannot be read as it is declared now."""
-    for spec in specs:
-        old, new = stored.get(spec.name), spec.description()
-        flaw = None if old is None else _flaw(old, new)
-        if flaw is not None and old is not None:
-            raise Invalid(
-                f"{spec.where} of operator {operator!r}",
-                f"was {_spell(old)} and is declared as {_spell(new)} now: {flaw}",
-                "declare it as it was, or give the new one another name and fill it from the old",
-            )
+    for flaw in schema_flaws(stored, {spec.name: spec.description() for spec in specs}):
+        raise Invalid(
+            f"state {flaw.state!r} of operator {operator!r}",
+            f"was {flaw.was} and is declared as {flaw.now} now: {flaw.why}",
+            flaw.way_out,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFlaw:
+    """A stored state that cannot be read as it is declared now; all of it in words."""
+
+    state: str
+    was: str
+    now: str
+    why: str
+    way_out = "declare it as it was, or give the new one another name and fill it from the old"
+
+
+def schema_flaws(
+    stored: Mapping[str, Description], declared: Mapping[str, Description]
+) -> list[SchemaFlaw]:
+    """Every state that is stored and declared, and cannot be read as it is declared."""
+    pairs = [(name, stored[name], new) for name, new in declared.items() if name in stored]
+    return [
+        SchemaFlaw(name, _spell(old), _spell(new), why)
+        for name, old, new in pairs
+        if (why := _flaw(old, new)) is not None
+    ]
 
 
 def _flaw(old: Description, new: Description) -> str | None:

@@ -14,6 +14,7 @@ import msgspec
 from rocksdict import SstFileWriter
 
 from penstock.errors import Corrupt, PenstockError, Unavailable
+from penstock.fields import Name, PartitionNumber
 from penstock.ids import Attempt, Epoch, Generation
 from penstock.state.hashing import GrowingHash
 from penstock.state.layout import MARKER_KEY, REMOVED_KEY, SCHEMA_KEY
@@ -25,9 +26,9 @@ __all__ = ["DeltaFile", "Marker", "decode_marker", "decode_removed", "write_delt
 class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which version of which partition's state this is."""
 
-    job: str
-    operator: str
-    partition: int
+    job: Name
+    operator: Name
+    partition: PartitionNumber
     generation: Generation
     epoch: Epoch
     attempt: Attempt

@@ -14,7 +14,6 @@ import fcntl
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from penstock.clock import Chance
 from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch, check_name
+from penstock.private_folder import own_folder, user_folder
 
 __all__ = ["DatabaseFolder", "HostFolder", "PartitionFolder", "default_state_folder"]
 
@@ -31,8 +31,10 @@ FRESH_S = 3600.0
 
 
 def default_state_folder() -> Path:
-    """Where state goes unless told otherwise: PENSTOCK_STATE_DIR, or the temporary folder."""
-    return Path(os.environ.get("PENSTOCK_STATE_DIR") or Path(tempfile.gettempdir()) / "penstock")
+    """Where state goes unless told otherwise: PENSTOCK_STATE_DIR, or a folder of this user alone
+    below the temporary folder."""
+    named = os.environ.get("PENSTOCK_STATE_DIR")
+    return Path(named) if named else user_folder("state")
 
 
 class DatabaseFolder:
@@ -126,10 +128,11 @@ class HostFolder:
         self._idle_s = idle_s
 
     def partition(self, job: str, operator: str, partition: int) -> PartitionFolder:
-        """What is kept here of one partition."""
-        path = (
-            self.folder / check_name("job", job) / check_name("operator", operator) / str(partition)
-        )
+        """What is kept here of one partition. A database found there is trusted by its marker, so
+        the job's folder must be this user's own."""
+        job_folder = self.folder / check_name("job", job)
+        path = job_folder / check_name("operator", operator) / str(partition)
+        own_folder(job_folder)
         return PartitionFolder(path, self._chance)
 
     def evict(self, now_s: float) -> int:
@@ -187,7 +190,7 @@ def _lock_of(path: Path) -> Path:
 
 def _try_lock(path: Path) -> int | None:
     """The lock, or None if somebody has it. One that was removed meanwhile is nobody's."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_ino == path.stat().st_ino:

@@ -13,9 +13,9 @@ from penstock.state.keys import decode_key
 from penstock.state.layout import TIMER, after_prefix, section_prefix, time_bytes, time_from
 
 if TYPE_CHECKING:
+    from penstock.state.cell import Cell
     from penstock.state.overlay import Overlay
     from penstock.state.values import Codec
-    from penstock.state.workspace import Cell
 
 __all__ = [
     "NOT_FETCHED",
@@ -124,7 +124,7 @@ class Map(Generic[K, V]):
         self._cell.remove_scoped(self._cell.place(key))
 
     def __contains__(self, key: K) -> bool:
-        return self._cell.read_raw(self._cell.place(key)) is not None
+        return self._cell.holds(self._cell.place(key))
 
     def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[K, V]]:
         """Keys and values in order, from `start` up to, not including, `stop`.
@@ -160,9 +160,10 @@ class List(Generic[T]):
         last = int.from_bytes(self._cell.read_raw(b"") or b"\0", "big")
         bodies = [self._cell.encode(value) for value in values]
         for number, body in enumerate(bodies, last + 1):
-            self._cell.write_raw(number.to_bytes(INDEX_BYTES, "big"), body)
-        # The number of the last one ever appended stands before them all, under the empty key.
-        # Written last, it has the newest stamp, so it expires with the last of them.
+            self._cell.write_new(number.to_bytes(INDEX_BYTES, "big"), body)
+        # The number of the last one ever appended stands before them all, under the empty key. Its
+        # stamp is the newest of them all, so it goes with the last of them. Until then it counts,
+        # also for a call that sees none of them any more.
         if bodies:
             self._cell.write_raw(b"", (last + len(bodies)).to_bytes(INDEX_BYTES, "big"))
 
@@ -170,7 +171,7 @@ class List(Generic[T]):
         return (value for _, value in self._cell.scan(_FIRST, None))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._cell.scan_raw(_FIRST, None))
+        return self._cell.count(_FIRST)
 
     def clear(self) -> None:
         """Remove all of them."""
@@ -178,7 +179,7 @@ class List(Generic[T]):
 
 
 class Timer:
-    """Moments at which the function is called again for this key."""
+    """Moments at which the function is called again for this key, in the order of time."""
 
     def __init__(self, cell: "Cell") -> None:
         self._cell = cell
@@ -187,14 +188,14 @@ class Timer:
         None in every other call."""
 
     def set(self, at: datetime | int) -> None:
-        """Call again at `at`, a datetime with a zone or milliseconds since 1970."""
-        self._cell.write_raw(time_bytes(_ms(at)), b"")
-        self._cell.write_index(TIMER, self._due(_ms(at)), b"")
+        """Call again at `at`, a datetime with a zone or milliseconds since 1970. A time that has
+        passed means as soon as timers fire: at once, and before all later ones of the key, if this
+        call was set off by a timer; else in the next epoch."""
+        self._cell.set_timer(_ms(at))
 
     def cancel(self, at: datetime | int) -> None:
         """Do not call at `at`; no error if it was not set."""
-        self._cell.write_raw(time_bytes(_ms(at)), None)
-        self._cell.write_index(TIMER, self._due(_ms(at)), None)
+        self._cell.cancel_timer(_ms(at))
 
     def pending(self) -> list[int]:
         """The moments set, in order, in milliseconds since 1970."""
@@ -204,9 +205,6 @@ class Timer:
         """Cancel all of them."""
         for at in self.pending():
             self.cancel(at)
-
-    def _due(self, at_ms: int) -> bytes:
-        return self._cell.clock_byte + time_bytes(at_ms)
 
 
 def _ms(at: datetime | int) -> int:

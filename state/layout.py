@@ -3,8 +3,8 @@
     00 'm'                                           the marker: which version this is
     00 's'                                           the schemas of the states
     01 group(2) 01 key state(1) sub                  a state's entry
-    01 group(2) 02 state(1) expires(8) key state(1) sub   when an entry with a time to live ends
-    01 group(2) 03 clock(1) due(8) key state(1)      a timer
+    01 group(2) 02 state(1) until(8) key state(1) sub     when an entry with a time to live may go
+    01 group(2) 03 clock(1) due(8) key state(1)      a timer; its value: when it was set, if later
     02 't'                                           what the last delta removed
 
 Everything of a key group is one range, so a group can be cut out and moved; everything of a key

@@ -1,6 +1,7 @@
 """Fixtures shared by all rooms: real servers, started once per test process."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,8 +10,11 @@ import boto3
 import pytest
 
 from tests.support import databases, kafka, servers
+from tests.support.memory_folder import use_memory
 from tests.support.servers import BUCKET, Endpoint
 from tests.support.versity import versity_binary
+
+use_memory()
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for a minute: to compile well, and to collect in parallel, costs them more
@@ -28,6 +32,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take long: one of them left for the end would run alone."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, "spark" not in item.path.parts))
+
+
+SLOWEST_FILES = 15
+"""How many files the summary of a run names."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the files that took longest, set-up included: that is where a run can be shortened."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    seconds: Counter[str] = Counter()
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"slowest files, of {sum(seconds.values()):.0f} s in all")
+    for path, taken in seconds.most_common(SLOWEST_FILES):
+        terminalreporter.line(f"{taken:7.1f} s  {path}")
 
 
 @pytest.fixture(scope="session")

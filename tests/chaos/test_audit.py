@@ -18,7 +18,7 @@ from penstock.checkpoint.formats import ref_to
 from penstock.checkpoint.layout import output_key, table_key
 from penstock.checkpoint.manifest import Manifest, Range
 from penstock.errors import Invalid
-from penstock.ids import Attempt, Epoch
+from penstock.ids import Attempt, Epoch, Key
 from penstock.sinks.table import open_file
 from tests.support.audits import (
     Scene,
@@ -408,3 +408,14 @@ def test_a_sample_is_a_share(sample: float) -> None:
     """More than nothing, at most all."""
     with pytest.raises(Invalid, match="the sample"):
         Scope(sample=sample)
+
+
+def test_a_foreign_object_among_pins_is_unknown_and_ends_no_audit(scene: Scene) -> None:
+    """It may be a pin: what it keeps cannot be told, and all the rest still can."""
+    scene.store.put(Key("pins/kept/mark.json"), b"not json")
+
+    found = scene.look()
+
+    (told,) = unknown(found)
+    assert "pins/kept/mark.json: cannot be read as a Pin" in told
+    assert (wrong(found), check_of(found, "objects").verdict) == ([], Verdict.UNKNOWN)

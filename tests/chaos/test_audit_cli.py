@@ -304,7 +304,7 @@ def test_the_file_of_another_job_is_refused(job: Audited, tmp_path: Path) -> Non
     assert (code, "is job 'others', and the root belongs to 'counts'" in err) == (2, True)
     fewer = tmp_path / "fewer.py"
     fewer.write_text("\n".join(job.file.read_text().splitlines()[:-1]))
-    assert "which the job has no more" in job.say("--job", fewer)[2]
+    assert "was Memory and is gone now" in job.say("--job", fewer)[2]
 
 
 def test_a_sample_is_said_wherever_the_verdict_is(job: Audited, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from penstock.__main__ import app
 from penstock.chaos.asked import Asked
 from penstock.chaos.findings import Verdict
 from penstock.chaos.history import Family
-from penstock.chaos.inputs import generated_for
+from penstock.chaos.inputs import START_MS, generated_for
 from penstock.chaos.invariants import Observed, check_invariants, invariants_of
 from penstock.chaos.stage import staged_at
 from penstock.checkpoint.root import Root
@@ -174,7 +174,9 @@ def test_made_up_events_have_the_jobs_keys(job: Path) -> None:
     found = generated_for(load_job(str(job)), asked, 0, ())
 
     assert list(found) == ["clicks"]
-    assert (found["clicks"].key, found["clicks"].records, found["clicks"].seed) == ("user", 900, 5)
+    made = found["clicks"]
+    assert (made.key, made.keys, made.records, made.seed) == ("user", 9, 900, 5)
+    assert (made.burst_rows, made.start_ms) == (11, START_MS)
     assert generated_for(load_job(str(job)), asked, 0, {"clicks"}) == {}
 
 
@@ -189,6 +191,7 @@ def test_events_at_a_rate_come_while_there_are_faults(job: Path) -> None:
     assert for_a_minute.command().endswith("--epochs 60 --rate 10.0 --duration 60.0")
     made = generated_for(load_job(str(job)), so_many, 5_000, ())["clicks"]
     assert (made.records, made.rows_per_s, made.start_ms) == (400, 5.0, 25_000)
+    assert made.burst_rows is None
 
 
 @pytest.mark.parametrize("answer", [False, np.False_, pa.scalar(False), "no", 0, []], ids=repr)

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.chaos.conductor import Conducted
 from penstock.chaos.findings import Check, Verdict
 from penstock.chaos.history import Ended, Happening, Led, Started
-from penstock.chaos.judging import Evidence, judged
+from penstock.chaos.judging import NO_ROW, Evidence, judged
 from penstock.chaos.local_state import check_local_state
 from penstock.chaos.possible import EVERY, impossible, points_of
 from penstock.checkpoint.root import Root
@@ -42,13 +42,24 @@ def stateless(user: str, events: ps.Events) -> Iterator[dict[str, Any]]:
     yield {"user": user}
 
 
+@ps.stateful(emits="user string", sides={"rare": "user string"})
+def silent(user: str, events: ps.Events, seen: ps.Value[int]) -> Iterator[Any]:
+    """Tells of users with more clicks than anybody has, and a few of them aside."""
+    seen.set(seen.get(0) + len(events))
+    if user == "user-3":
+        yield ps.to("rare", {"user": user})
+    if seen.get() > 1_000:
+        yield {"user": user}
+
+
 def job_of(folder: Path, function: Any = counted, partitions: int = 2) -> ps.Job:
     log = clicks_log(folder, partitions=1)
     append(log, [click(f"user-{n % 5}", n, at_s=n) for n in range(40)], 0)
     job = ps.Job("clicks", partitions=partitions)
-    job.read(log, name="clicks", event_time="at").key_by("user").process(function).write(
-        ps.Table("rows")
-    )
+    rows = job.read(log, name="clicks", event_time="at").key_by("user").process(function)
+    rows.write(ps.Table("rows"))
+    if function is silent:
+        rows.side("rare").write(ps.Table("rare"))
     return job
 
 
@@ -60,9 +71,10 @@ def checks(
     epochs: int | None = None,
     faults: dict[str, int] | None = None,
     impossible: dict[str, str] | None = None,
+    job: ps.Job | None = None,
 ) -> dict[str, Check]:
     """What is said of a run that had such a history."""
-    job = job_of(folder)
+    job = job or job_of(folder)
     run = LocalRun(job, folder)
     run.run(replace(SETTINGS, limits=Limits(records=7), epochs_max=epochs))
 
@@ -102,7 +114,8 @@ def test_a_right_run_is_valid(tmp_path: Path) -> None:
         found, Verdict.VALID
     )
     assert {"faults", "progress", "drivers", "chain", "sources", "local state"} <= found.keys()
-    assert {"replay", "function", "table rows"} <= found.keys()
+    assert {"replay", "function", "table rows", "output"} <= found.keys()
+    assert found["output"].counted == {"sinks": 1, "rows": 30}
 
 
 def test_events_that_nobody_read_are_lost(tmp_path: Path) -> None:
@@ -152,6 +165,19 @@ def test_what_did_not_happen_is_unknown(tmp_path: Path) -> None:
 
     assert faults.verdict is Verdict.UNKNOWN
     assert [each.subject for each in faults.unknown] == ["faults of sink", "fault disk.swap"]
+
+
+def test_a_sink_that_got_no_row_is_unknown(tmp_path: Path) -> None:
+    """Nothing is like nothing: such a run says that it is right, and proves none of it."""
+    found = checks(tmp_path, GOOD, job=job_of(tmp_path, silent))
+    output = found["output"]
+
+    assert output.verdict is Verdict.UNKNOWN
+    assert [(each.subject, each.why) for each in output.unknown] == [("sink rows", NO_ROW)]
+    assert output.counted["sinks"] == 2
+    assert 0 < output.counted["rows"] <= 8
+    others = {name: check.verdict for name, check in found.items() if name != "output"}
+    assert others == dict.fromkeys(others, Verdict.VALID)
 
 
 def test_an_empty_disk_proves_nothing(tmp_path: Path) -> None:

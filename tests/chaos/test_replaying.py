@@ -18,6 +18,7 @@ from penstock.sources.protocol import Limits
 from tests.mutants import epochs
 from tests.support.driving import ManualClock
 from tests.support.in_process import SETTINGS, LocalRun, append, click, clicks_log
+from tests.support.letters import Letters
 from tests.support.replays import replayed
 
 SMALL = replace(SETTINGS, limits=Limits(records=7))
@@ -144,3 +145,15 @@ def test_readers_see_a_table_grow(tmp_path: Path) -> None:
 def test_trouble_leaves_no_trace() -> None:
     """With no bug planted, what planted ones are caught by finds nothing."""
     assert epochs.by_replay() is None
+
+
+def test_replayed_letters_are_gone_through_once_more(tmp_path: Path) -> None:
+    """The same letters in the same epochs, read from the root whose story it is."""
+    job = Letters.begun(tmp_path / "here", 1, 100, 2)
+    job.replay()
+    job.run()
+    calm = replayed(job.local().job, job.root, tmp_path / "calm")
+    comparison = Comparison(job.root, calm, tmp_path / "scratch")
+
+    assert len(job.listed()) == 2
+    assert list(comparison.differences(recorded(job.root), recorded(calm))) == []

@@ -129,6 +129,7 @@ def seen(attempt: Callable[[], object]) -> str:
 
 
 UNHEARD = "got no whole answer"
+UNREAD = "got an answer from http://127.0.0.1:"
 SWAPS = {
     StoreFault.LOST: (UNHEARD, b"old"),
     StoreFault.ACK_LOST: (UNHEARD, b"new"),
@@ -139,18 +140,26 @@ SWAPS = {
     StoreFault.FALSE_412: ("refused", b"new"),
     StoreFault.SLOW: ("confirmed", b"new"),
     StoreFault.DUPLICATED: ("confirmed", b"new"),
+    StoreFault.CUT_403: (UNREAD, b"old"),
+    StoreFault.CUT_404: (UNREAD, b"old"),
+    StoreFault.PAGE_403: (UNREAD, b"old"),
+    StoreFault.PAGE_404: (UNREAD, b"old"),
+    StoreFault.PAGE_502: (UNREAD, b"old"),
+    StoreFault.PAGE_503: (UNREAD, b"old"),
 }
 """What is seen of a conditional write, and what the store holds after it."""
 
 READS = (StoreFault.RESET, StoreFault.TRUNCATED, StoreFault.FLIPPED)
 CONDITIONAL = (StoreFault.CONFLICT_409, StoreFault.FALSE_412)
+OF_CHAIN = (StoreFault.FALSE_404, StoreFault.STALE)
+UNREADABLE = [fault for fault, (says, _) in SWAPS.items() if says == UNREAD]
 
 
 def test_every_fault_has_a_sentence_of_its_own_and_is_tried_below() -> None:
     """One that is added later must not be told as another, nor go untried."""
     assert len({fault.text for fault in StoreFault}) == len(StoreFault)
     assert all(fault.text for fault in StoreFault)
-    assert {*SWAPS, *READS} == {*StoreFault}
+    assert {*SWAPS, *READS, *OF_CHAIN, StoreFault.LATE} == {*StoreFault}
 
 
 @pytest.mark.parametrize("fault", SWAPS)
@@ -217,6 +226,93 @@ def plain_read(scene: Scene) -> bytes:
     once = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
     client = boto3.client("s3", config=once)
     return client.get_object(Bucket=BUCKET, Key=f"{scene.prefix}/{KEY}")["Body"].read()
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_an_answer_in_the_stores_place_is_asked_for_again(scene: Scene, fault: StoreFault) -> None:
+    """A page, or half an error: nothing is believed of it, whatever is asked for."""
+    etag = scene.made(b"body")
+    armed = scene.faults.arm(fault, times=4)
+
+    assert scene.store.get(KEY) == Stored(b"body", etag)
+    assert [entry.key for entry in scene.store.list("")] == [KEY]
+    scene.store.delete(KEY)
+    scene.store.put(OTHER, b"other")
+
+    assert (scene.held(KEY), scene.held(OTHER)) == (None, b"other")
+    assert len(armed.hits) == 4
+
+
+def test_a_look_has_no_body_to_cut_or_replace(scene: Scene) -> None:
+    """Such a fault waits for another request."""
+    armed = [scene.faults.arm(fault) for fault in UNREADABLE]
+    line = http.client.HTTPConnection(urlsplit(scene.url).netloc, timeout=WAIT_S)
+    line.request("HEAD", scene.path())
+    with line.getresponse() as answer:
+        assert answer.status == 404
+    line.close()
+
+    assert [each.hits for each in armed] == [[]] * len(armed)
+
+
+HEAD = Key("HEAD")
+
+
+def test_an_old_head_is_shown_once_it_was_swapped(scene: Scene) -> None:
+    """As it was before its last change, with its version then: who swaps on it is refused."""
+    armed = scene.faults.arm(StoreFault.STALE)
+    first = scene.store.create(HEAD, b"1")
+    assert first is not None
+    assert scene.store.get(HEAD) == Stored(b"1", first)
+    second = scene.store.replace(HEAD, b"2", first)
+    assert second is not None
+
+    assert scene.store.get(HEAD) == Stored(b"1", first)
+    assert scene.store.get(HEAD) == Stored(b"2", second)
+    assert armed.hits == [f"GET {scene.path(HEAD)}: {StoreFault.STALE.text}"]
+    assert scene.store.replace(HEAD, b"3", first) is None
+
+
+def test_a_head_that_is_there_is_said_not_to_be(scene: Scene) -> None:
+    """By a whole answer: only looking again can tell. One that is not there is no hit."""
+    armed = scene.faults.arm(StoreFault.FALSE_404)
+    assert scene.store.get(HEAD) is None
+    assert armed.hits == []
+    etag = scene.store.create(HEAD, b"1")
+    assert etag is not None
+
+    assert scene.store.get(HEAD) is None
+    assert scene.store.get(HEAD) == Stored(b"1", etag)
+    assert armed.hits == [f"GET {scene.path(HEAD)}: {StoreFault.FALSE_404.text}"]
+
+
+def joined(name: str, before: set[threading.Thread]) -> None:
+    """Wait for what a fault has left to threads of its own."""
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == name:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_a_swap_that_comes_minutes_late_is_refused(moto_server: Endpoint, use: Use) -> None:
+    """Its sender heard nothing and has long gone on; an object written once more is the same."""
+    clock, before = HeldClock(), set(threading.enumerate())
+    with opened(moto_server, use, clock) as scene:
+        etag = scene.made(b"old")
+        armed = scene.faults.arm(StoreFault.LATE)
+        assert seen(lambda: scene.store.replace(KEY, b"new", etag)).startswith(UNHEARD)
+        assert scene.held() == b"old"
+        assert scene.store.replace(KEY, b"newer", etag) is not None
+        again = scene.faults.arm(StoreFault.LATE)
+        scene.store.put(OTHER, b"other")
+        clock.let_go.set()
+        joined("penstock-late", before)
+
+        assert (scene.held(KEY), scene.held(OTHER)) == (b"newer", b"other")
+        assert [*armed.hits, *again.hits] == [
+            f"PUT {scene.path(key)}: hung up on, and held back for 120 seconds"
+            for key in (KEY, OTHER)
+        ]
 
 
 def test_a_flipped_bit_looks_like_any_other(scene: Scene) -> None:
@@ -354,23 +450,25 @@ def test_a_duplicate_of_a_swap_comes_later_and_is_refused(moto_server: Endpoint,
         ]
 
 
-def test_a_duplicate_that_still_waits_at_the_end_is_dropped(
-    moto_server: Endpoint, use: Use
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [(StoreFault.DUPLICATED, "penstock-duplicate"), (StoreFault.LATE, "penstock-late")],
+)
+def test_a_write_that_still_waits_at_the_end_is_dropped(
+    moto_server: Endpoint, use: Use, fault: StoreFault, name: str
 ) -> None:
     """Whoever looks at the store after a run must find it at rest."""
     clock = HeldClock()
     before = set(threading.enumerate())
     with opened(moto_server, use, clock) as scene:
-        armed = scene.faults.arm(StoreFault.DUPLICATED)
+        armed = scene.faults.arm(fault)
         scene.store.put(KEY, b"body")
         assert clock.asleep.wait(WAIT_S)
     scene.behind.delete(KEY)
     clock.let_go.set()
-    for thread in set(threading.enumerate()) - before:
-        if thread.name == "penstock-duplicate":
-            thread.join(WAIT_S)
+    joined(name, before)
 
-    assert (scene.held(), armed.hits) == (None, [])
+    assert (scene.held(), len(armed.hits)) == (None, fault is StoreFault.LATE)
 
 
 def test_nothing_passes_once_it_is_over(moto_server: Endpoint, use: Use) -> None:
@@ -463,7 +561,9 @@ def test_a_store_that_is_away_is_no_hit(
 
 
 STRUCK = [(fault, "/HEAD") for fault in StoreFault]
-STRUCK += [(fault, "/manifests/") for fault in StoreFault if fault not in CONDITIONAL]
+STRUCK += [
+    (fault, "/manifests/") for fault in StoreFault if fault not in (*CONDITIONAL, StoreFault.STALE)
+]
 
 
 @pytest.mark.parametrize(("fault", "where"), STRUCK)

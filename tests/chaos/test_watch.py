@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,6 +281,16 @@ def test_allowed_folders_are_left_out(scene: Scene) -> None:
 
     assert (scene.target / "audit.txt").exists()
     assert scene.found() == []
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this machine has no /dev/shm")
+def test_a_file_in_shared_memory_is_an_effect(scene: Scene) -> None:
+    """It stands among the devices, but it outlives the task."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        text = PER_KEY.format(target=folder)
+        OnePartition(load_job(str(written(scene.folder, text))), scene.folder).run(Sent(FOUR))
+
+        assert [each.subject for each in scene.found()] == [f"{folder}/audit.txt"]
 
 
 def test_a_function_that_was_sent_to_a_worker_is_known_again(scene: Scene) -> None:

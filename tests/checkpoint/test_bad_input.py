@@ -234,13 +234,13 @@ def test_a_missing_manifest_is_named(case: Case) -> None:
 
 def test_a_manifest_of_a_future_format_is_not_called_damage(case: Case) -> None:
     """It needs another program, not a copy: every hash on the way to it fits."""
-    body = encode(msgspec.structs.replace(case.manifests[0], format=2))
+    body = encode(msgspec.structs.replace(case.manifests[0], format=3))
     ref = ref_to(case.newest.key, body)
     (case.folder / ref.key).write_bytes(body)
     (case.folder / HEAD_KEY).write_bytes(seal(msgspec.structs.replace(case.head, manifest=ref)))
     before = contents(case.store)
     says = (
-        f"{ref.key} has format 2, and this version of Penstock reads up to 1: use the version of "
+        f"{ref.key} has format 3, and this version of Penstock reads up to 2: use the version of "
         "Penstock that wrote it, or a newer one."
     )
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -338,3 +339,67 @@ def _descriptor_of(path: Path) -> int:
         if link.is_symlink() and link.readlink() == path:
             return int(link.name)
     raise AssertionError(f"{path} is not open")
+
+
+def test_a_link_below_the_root_leads_nowhere(tmp_path: Path) -> None:
+    """Else a job writes into another root, and collects what that root needs."""
+    mine, other = DirectoryStore(tmp_path / "mine"), DirectoryStore(tmp_path / "other")
+    other.put(KEY, b"of the other")
+    mine.put(Key("beside"), b"")
+    (tmp_path / "mine" / "folder").symlink_to(tmp_path / "other" / "folder")
+    uses: list[Callable[[], object]] = [
+        lambda: mine.get(KEY),
+        lambda: mine.put(KEY, b"mine"),
+        lambda: mine.put(Key("folder/deeper/object"), b"mine"),
+        lambda: mine.create(Key("folder/new"), b"mine"),
+        lambda: mine.delete(KEY),
+        lambda: mine.download(KEY, io.BytesIO()),
+        lambda: mine.upload(KEY, io.BytesIO(b"mine")),
+        lambda: mine.list(""),
+        lambda: mine.list("fold"),
+        lambda: mine.list("folder/"),
+    ]
+
+    for use in uses:
+        with pytest.raises(Invalid, match="is behind a link"):
+            use()
+    assert [entry.key for entry in other.list("")] == [KEY]
+    stored = other.get(KEY)
+    assert stored is not None
+    assert stored.body == b"of the other"
+
+
+@pytest.mark.parametrize("name", [".staging", ".locks"])
+def test_a_folder_of_the_stores_own_is_no_link(tmp_path: Path, name: str) -> None:
+    """A sweep behind it would remove what other processes are writing."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / name).symlink_to(tmp_path)
+
+    with pytest.raises(Invalid, match="is behind a link"):
+        DirectoryStore(tmp_path / "root").put(KEY, b"")
+
+
+def test_an_object_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """An endless device would fill the memory, and a pipe would keep the reader for ever."""
+    store = DirectoryStore(tmp_path)
+    (tmp_path / "link").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+        for name in ("link", "pipe", "socket"):
+            with pytest.raises(Invalid):
+                store.get(Key(name))
+            with pytest.raises(Invalid):
+                store.download(Key(name), io.BytesIO())
+
+
+def test_a_root_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    """Folders of temporary files are links on some systems, and so are mounts."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = DirectoryStore(tmp_path / "link")
+    store.put(KEY, b"body")
+
+    assert [entry.key for entry in store.list("folder/")] == [KEY]
+    store.delete(KEY)
+    assert store.get(KEY) is None

@@ -180,10 +180,13 @@ class StoppingStore(MemoryStore):
         super().upload(key, source)
 
 
-def test_a_copy_that_was_cut_short_can_be_made_again() -> None:
-    """Until HEAD is there, nothing of it counts, and the source has forgotten it."""
+@pytest.mark.parametrize("left", range(1, 8))
+def test_a_copy_that_was_cut_short_can_be_made_again(left: int) -> None:
+    """Until HEAD is there, nothing of it counts, also not the manifests that come last."""
     source, _ = with_epochs(5)
-    store = StoppingStore(3)
+    whole = StoppingStore(100)
+    fork(source, None, Root(whole, ManualClock(), CountingChance("whole")))
+    store = StoppingStore(max(0, 100 - whole.left - left))
     target = Root(store, ManualClock(), CountingChance("target"))
 
     with pytest.raises(Unavailable, match="free some space"):

@@ -4,11 +4,14 @@ import msgspec
 import pytest
 
 from penstock.checkpoint import Chain, Draft, Range, SourceProgress, lead
+from penstock.checkpoint.formats import encode, seal
 from penstock.checkpoint.layout import HEAD_KEY
+from penstock.checkpoint.manifest import decode_manifest
 from penstock.effects import Put, Replace
 from penstock.errors import Bug, Corrupt, Fenced, Invalid, Unavailable
 from penstock.fencing.register import SENDS_MAX
-from penstock.ids import Epoch, Holder, JobName
+from penstock.fields import ORDINAL_MAX, TIME_MS_MAX
+from penstock.ids import Epoch, Holder, JobName, Token
 from penstock.points import Point
 from tests.support.driving import CountingChance, Stage, lose_answers
 from tests.support.history import JOB, SOURCE, contents, led, staged, work
@@ -299,3 +302,41 @@ def test_a_first_commit_names_no_parent() -> None:
     manifest = stage.run(work(leader, chance))
 
     assert (manifest.job, manifest.epoch, manifest.parent) == (JOB, 1, None)
+
+
+def test_no_leader_writes_a_token_that_it_could_not_read() -> None:
+    """The last token is forged, and one more would make a HEAD that every process refuses."""
+    stage = Stage()
+    old, _ = led(stage, "old")
+    last = msgspec.structs.replace(old.head, token=Token(ORDINAL_MAX))
+    stage.store.put(HEAD_KEY, seal(last))
+    before = contents(stage.store)
+
+    with pytest.raises(Corrupt, match="HEAD holds token 999999999999, the last that can be stored"):
+        led(stage, "new")
+    assert contents(stage.store) == before
+
+
+def test_no_leader_writes_a_time_that_it_could_not_read() -> None:
+    """Times never go back, so all after a forged one would leave the range."""
+    stage = Stage()
+    leader, chance = led(stage)
+    first = stage.run(work(leader, chance))
+    leader.parent = msgspec.structs.replace(first, at_ms=TIME_MS_MAX + 1)
+
+    with pytest.raises(Corrupt, match="the manifest before epoch 2 holds a time after which none"):
+        stage.run(work(leader, chance))
+    assert len(stage.store.list("manifests/")) == 1
+
+
+@pytest.mark.parametrize("field", ["at_ms", "planned_ms"])
+@pytest.mark.parametrize("time_ms", [2**63 - 1, -(2**63), TIME_MS_MAX + 1])
+def test_a_forged_time_that_no_clock_tells_is_refused(field: str, time_ms: int) -> None:
+    """Handed on, it would end the job in the middle of some computation."""
+    stage = Stage()
+    leader, chance = led(stage)
+    first = stage.run(work(leader, chance))
+    forged = msgspec.structs.replace(first, **{field: time_ms})
+
+    with pytest.raises(Corrupt, match=field):
+        decode_manifest("forged", encode(forged))

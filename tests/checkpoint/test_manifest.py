@@ -13,7 +13,7 @@ from penstock.checkpoint import (
     ref_to,
 )
 from penstock.checkpoint.formats import encode
-from penstock.checkpoint.layout import delta_key, output_key, snapshot_key
+from penstock.checkpoint.layout import delta_key, description_key, output_key, snapshot_key
 from penstock.checkpoint.manifest import decode_manifest
 from penstock.errors import Corrupt, Invalid
 from penstock.ids import Attempt, CommitId, Epoch, Generation, Holder, JobName, Key, Token
@@ -48,7 +48,9 @@ CHILD = msgspec.structs.replace(
         "totals": {
             0: PartitionState(
                 delta=Delta(attempt=Attempt("a"), ref=DELTA),
-                snapshot=Snapshot(epoch=Epoch(7), files=(SnapshotFile(name="x", ref=FILE),)),
+                snapshot=Snapshot(
+                    epoch=Epoch(7), files=(SnapshotFile(name="000009.sst", ref=FILE),)
+                ),
             )
         }
     },
@@ -62,7 +64,7 @@ def with_offsets(**changes: object) -> Manifest:
 
 
 def with_snapshot_of(epoch: int) -> Manifest:
-    snapshot = Snapshot(epoch=Epoch(epoch), files=(SnapshotFile(name="x", ref=FILE),))
+    snapshot = Snapshot(epoch=Epoch(epoch), files=(SnapshotFile(name="000009.sst", ref=FILE),))
     return msgspec.structs.replace(
         CHILD, operators={"totals": {0: PartitionState(snapshot=snapshot)}}
     )
@@ -154,9 +156,9 @@ def test_a_partition_that_was_not_read_keeps_its_offset() -> None:
 
 def test_a_manifest_of_a_newer_version_is_told_apart_from_a_damaged_one() -> None:
     """One needs another program, the other a copy."""
-    body = encode(msgspec.structs.replace(CHILD, format=2))
+    body = encode(msgspec.structs.replace(CHILD, format=3))
 
-    with pytest.raises(Invalid, match="m has format 2, and this version of Penstock reads up to 1"):
+    with pytest.raises(Invalid, match="m has format 3, and this version of Penstock reads up to 2"):
         decode_manifest("m", body)
     with pytest.raises(Corrupt, match=f"m cannot be read as a Manifest .*{len(body) // 2} bytes"):
         decode_manifest("m", encode(CHILD)[: len(body) // 2])
@@ -168,3 +170,23 @@ def test_a_field_nobody_knows_is_damage() -> None:
 
     with pytest.raises(Corrupt, match="rows_inn"):
         decode_manifest("m", body)
+
+
+def test_a_description_is_named_from_its_first_epoch_on() -> None:
+    """A manifest without it would let a changed job pass for the one before."""
+    ref = ref_to(description_key(Epoch(7), Attempt("a")), bytes(4))
+    parent = msgspec.structs.replace(PARENT, description=ref)
+    later = msgspec.structs.replace(CHILD, generation=PARENT.generation + 1)
+
+    assert msgspec.structs.replace(CHILD, description=ref).flaw_after(parent) is None
+    assert CHILD.flaw_after(parent) == "the description of the job is left out"
+    assert later.flaw_after(parent) == "the description of the job is left out"
+    assert ref in list(parent.refs())
+
+
+def test_a_manifest_of_an_earlier_version_has_no_description() -> None:
+    """Roots are older than programs."""
+    body = encode(CHILD).replace(b',"description":null', b"")
+
+    assert b"description" not in body
+    assert decode_manifest("m", body) == CHILD

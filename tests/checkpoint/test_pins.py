@@ -1,12 +1,29 @@
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.checkpoint import Chain, Leader, Pin, Retention, collect, pin, read_pins, unpin
+from penstock.checkpoint import (
+    Chain,
+    Leader,
+    Pin,
+    Pins,
+    Retention,
+    collect,
+    list_pins,
+    pin,
+    read_pins,
+    unpin,
+)
+from penstock.checkpoint.collector import Collected
+from penstock.checkpoint.directory_store import DirectoryStore
 from penstock.checkpoint.layout import pin_key
+from penstock.checkpoint.rewind import find_epoch
+from penstock.checkpoint.root import Root
+from penstock.effects import Entry, Get
 from penstock.errors import Corrupt, Gone, Invalid, Unavailable
-from penstock.ids import Epoch
+from penstock.ids import Epoch, Key
 from penstock.points import Point
 from tests.support.driving import CountingChance, Stage
 from tests.support.history import SINK, contents, led, work
@@ -155,21 +172,135 @@ def test_a_removal_that_arrives_late_does_not_touch_a_new_pin() -> None:
     assert pins(stage) == [new]
 
 
-def test_a_pin_that_cannot_be_read_stops_the_collector() -> None:
-    """Better to keep all than to lose what it holds."""
-    stage = Stage()
-    leader, chance = with_epochs(stage, 2)
+def damaged(stage: Stage) -> str:
+    """Damage a pin named `damaged`; what is said of it."""
     stage.run(pin(Chain(), "damaged", "mark", Epoch(1)))
     stored = stage.store.get(pin_key("damaged", "mark"))
     assert stored is not None
     stage.store.put(pin_key("damaged", "mark"), stored.body.replace(b'"epoch":1', b'"epoch":2'))
+    return (
+        "pins/damaged/mark.json does not match its own checksum; what it keeps is unknown, and "
+        "nothing is collected: restore it from a copy, or let go of it with `penstock savepoint "
+        "ROOT damaged --remove`."
+    )
+
+
+def test_nothing_is_collected_beside_a_pin_that_cannot_be_read() -> None:
+    """Better to keep all than to lose what it holds; and better to say so than to end the job."""
+    stage = Stage()
+    leader, chance = with_epochs(stage, 2)
+    said = damaged(stage)
     stage.run(work(leader, chance))
     before = contents(stage.store)
 
-    with pytest.raises(Corrupt, match=r"pins/damaged/mark.json does not match its own checksum"):
-        stage.run(collect(Chain(), LITTLE))
+    done = stage.run(collect(Chain(), LITTLE, {SINK: Epoch(4)}))
 
+    assert done == Collected(Epoch(1), Epoch(1), 0, 0, 0, unreadable=(said,))
     assert contents(stage.store) == before
+    with pytest.raises(Corrupt, match=r"pins/damaged/mark.json does not match its own checksum"):
+        pins(stage)
+
+
+def test_collecting_goes_on_when_a_damaged_pin_is_let_go_of() -> None:
+    """The advice that is given works, though nobody can read what is removed."""
+    stage = Stage()
+    leader, chance = with_epochs(stage, 3)
+    damaged(stage)
+    stage.run(unpin("damaged"))
+    give_up(stage, leader, chance)
+
+    assert stage.run(collect(Chain(), LITTLE)).floor == 3
+
+
+FOREIGN = {
+    "pins/README.md": b"what these are",
+    "pins/kept/notes.txt": b"until May",
+    "pins/kept/old/mark.json": b"{}",
+    "pins/kept/mark.json.bak": b"{}",
+    "pins/kept/mark.json": b"not json",
+    "pins/kept/empty.json": b"",
+    "pins/kept/other.json": b'{"format": 1, "job": "shop"}',
+    "pins/kept/newer.json": b'{"format": 99}',
+    "pins/kept/huge.json": b" " * (1 << 17),
+}
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_a_foreign_object_among_pins_is_named_and_nothing_is_removed(key: str) -> None:
+    """It may be a pin of a newer version, or one that a person has renamed."""
+    stage = Stage()
+    leader, chance = with_epochs(stage, 3)
+    kept = stage.run(pin(Chain(), "good", "mark", Epoch(2)))
+    stage.store.put(Key(key), FOREIGN[key])
+    stage.run(work(leader, chance))
+    before = contents(stage.store)
+
+    done = stage.run(collect(Chain(), LITTLE, {SINK: Epoch(5)}))
+    found = stage.run(list_pins(Point.READ_HEAD, Point.READ_HEAD))
+
+    assert (done.removed, done.next_floor, contents(stage.store)) == (0, 1, before)
+    assert [error.subject for error in found.unreadable] == [key]
+    assert found.unreadable[0].advice
+    assert found.pins == [kept]
+
+
+def test_letting_go_of_a_pin_leaves_foreign_objects_where_they_are() -> None:
+    """They are not ours, whatever folder they are in."""
+    stage = Stage()
+    with_epochs(stage, 2)
+    stage.run(pin(Chain(), "kept", "mark", Epoch(1)))
+    stage.store.put(Key("pins/kept/notes.txt"), b"until May")
+    stage.store.put(Key("pins/kept/old/mark.json"), b"{}")
+    stage.run(unpin("kept"))
+
+    left = [key for key in contents(stage.store) if key.startswith("pins/")]
+    assert left == ["pins/kept/notes.txt", "pins/kept/old/mark.json"]
+
+
+def test_a_huge_object_is_not_read() -> None:
+    """A film among the pins must not fill the leader's memory."""
+    stage = Stage()
+    with_epochs(stage, 1)
+    stage.store.put(Key("pins/kept/huge.json"), b" " * (1 << 17))
+    read: list[str] = []
+
+    def watch(effect: Any, perform_it: Any) -> Any:
+        if isinstance(effect, Get):
+            read.append(effect.key)
+        return perform_it()
+
+    stage.interfere = watch
+    stage.run(list_pins(Point.READ_HEAD, Point.READ_HEAD))
+
+    assert read == []
+
+
+def test_names_that_no_store_would_take_are_not_seen(tmp_path: Path) -> None:
+    """What a file manager leaves behind is no object of a root."""
+    for name in (".DS_Store", "a file.txt", "kept\u0131/mark.json", "kept/.mark.json.swp"):
+        path = tmp_path / "pins" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}")
+
+    assert Root(DirectoryStore(tmp_path)).all_pins() == Pins()
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_one_can_go_back_beside_a_foreign_object(key: str) -> None:
+    """To any epoch that is retained, and to any pin that can be read."""
+    stage = Stage()
+    leader, chance = with_epochs(stage, 3)
+    stage.run(pin(Chain(), "good", "mark", Epoch(1)))
+    give_up(stage, leader, chance)
+    stage.store.put(Key(key), FOREIGN[key])
+    head = stage.run(Chain().head(Point.READ_HEAD)).document
+
+    assert stage.run(find_epoch(Chain(), head, "good")).epoch == 1
+    assert stage.run(find_epoch(Chain(), head, Epoch(1))).epoch == 1
+    assert stage.run(find_epoch(Chain(), head, head.epoch)).epoch == head.epoch
+    with pytest.raises(Invalid) as caught:
+        stage.run(find_epoch(Chain(), head, Epoch(2)))
+    assert f"there are the pins good (epoch 1), and {key} cannot be read" in caught.value.found
 
 
 def test_a_pin_on_what_is_gone_does_not_stop_the_collector() -> None:
@@ -195,3 +326,13 @@ def test_letting_go_twice_is_no_error() -> None:
     for _ in range(2):
         stage.run(unpin("never-was"))
     assert pins(stage) == []
+
+
+def test_a_refused_request_is_no_unreadable_pin() -> None:
+    """A store that refuses says nothing about the object: the caller is told, and may ask again."""
+    steps = list_pins(Point.COLLECT_PINS, Point.COLLECT_PIN)
+    next(steps)
+    steps.send([Entry(pin_key("good", "m"), 100, 0.0)])
+
+    with pytest.raises(Invalid, match="was refused"):
+        steps.throw(Invalid("pins/good/m.json", "was refused", "look at the credentials"))

@@ -99,7 +99,9 @@ def test_a_store_out_of_reach_is_tried_once(use: Use) -> None:
 
 def test_a_store_without_conditional_writes_is_told_apart(use: Use) -> None:
     """It answers everything else."""
-    with s3_stub(Reply(200), Reply(200, body=b"written", headers={"ETag": '"v"'})) as stub:
+    written = {"ETag": '"v"'}
+    replies = Reply(200, headers=written), Reply(200, body=b"written", headers=written)
+    with s3_stub(*replies) as stub:
         stub.replies.append(Reply(501, "NotImplemented"))
         use(stub.endpoint)
         diagnosis = probe(bucket_url())

@@ -13,7 +13,7 @@ from penstock.checkpoint import (
     recover,
     ref_to,
 )
-from penstock.checkpoint.layout import HEAD_KEY
+from penstock.checkpoint.layout import HEAD_KEY, snapshot_key
 from penstock.checkpoint.recovery import LineageWalk
 from penstock.effects import Get
 from penstock.errors import Corrupt, Fenced
@@ -25,11 +25,14 @@ NAME = (OPERATOR, 0)
 
 
 def delta(epoch: int) -> Delta:
-    return Delta(attempt=Attempt("a"), ref=ref_to(Key(f"delta-{epoch}"), b""))
+    return Delta(
+        attempt=Attempt("a"), ref=ref_to(Key(f"changelog/{OPERATOR}/0/{epoch:012d}-a.sst"), b"")
+    )
 
 
 def snapshot(epoch: int) -> Snapshot:
-    file = SnapshotFile(name="whole", ref=ref_to(Key(f"snapshot-{epoch}"), b""))
+    key = snapshot_key(OPERATOR, 0, Epoch(epoch), Attempt("a"), "whole")
+    file = SnapshotFile(name="000009.sst", ref=ref_to(key, b""))
     return Snapshot(epoch=Epoch(epoch), files=(file,))
 
 
@@ -226,3 +229,13 @@ def test_a_manifest_that_nobody_gave_up_is_missing() -> None:
     assert caught.value.subject == newest.parent.key
     assert caught.value.found == "is missing, though epoch 2 is retained and needs it"
     assert stage.store.get(HEAD_KEY) is not None
+
+
+def test_a_partition_that_was_added_later_has_no_past() -> None:
+    """A walk that looked for its snapshot would go back to the first epoch, which is gone."""
+    walk = LineageWalk()
+    walk.add(manifest(9, p0=PartitionState(delta=delta(9)), p1=PartitionState(delta=delta(9))))
+    walk.add(manifest(8, p0=PartitionState(snapshot=snapshot(7))))
+
+    assert not walk.needs(Epoch(7))
+    assert walk.lineages()[(OPERATOR, 1)] == Lineage((), ((Epoch(9), delta(9)),))

@@ -76,7 +76,7 @@ def test_the_lineages_of_a_root_are_those_of_its_head() -> None:
 
     lineage = root.lineages()[OPERATOR, 0]
 
-    assert [file.name for file in lineage.files] == ["whole"]
+    assert [file.name for file in lineage.files] == ["000009.sst"]
     assert [epoch for epoch, _ in lineage.deltas] == [5, 6, 7]
 
 

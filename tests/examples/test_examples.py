@@ -54,15 +54,15 @@ INVENTORY = Example(
    stock: bolt 5, nut 0
 2. Eight bolts cannot go out of five: that booking is a dead letter.
    $ penstock dead-letters list scratch/inventory/root
- letter  operator  key     event         error                                 played again
- 1/1/0   book      'bolt'  bookings/0@2  ValueError: 8 taken, and there are 5
-3. The delivery nobody had booked is booked, and the letter is played again.
+ letter      operator  key     event         error                                 state
+ book/1/1/0  book      'bolt'  bookings/0@2  ValueError: 8 taken, and there are 5
+3. The delivery nobody had booked is booked, and the letter is replayed.
    $ penstock dead-letters replay scratch/inventory/root
 1 letter will be processed again.
    stock: bolt 0, nut 0
    $ penstock dead-letters list scratch/inventory/root
- letter  operator  key     event         error                                 played again
- 1/1/0   book      'bolt'  bookings/0@2  ValueError: 8 taken, and there are 5  yes
+ letter      operator  key     event         error                                 state
+ book/1/1/0  book      'bolt'  bookings/0@2  ValueError: 8 taken, and there are 5  replayed
 """,
 )
 WORD_COUNT = Example(

@@ -7,6 +7,8 @@ from penstock.checkpoint import HEAD_REGISTER, Head, lead
 from penstock.effects import Get, Put, Wait
 from penstock.errors import Unavailable
 from penstock.fencing import Silence, heartbeat_key, heartbeats, is_led, release, stand_by
+from penstock.fencing.heartbeat import BEAT_BYTES_MAX, Beat, decode_beat
+from penstock.fencing.tenure import Tenure
 from penstock.ids import Epoch, Holder, JobName, Token
 from tests.support.driving import CountingChance, Stage
 
@@ -246,3 +248,29 @@ def test_a_store_out_of_reach_does_not_mean_that_nobody_leads() -> None:
     stage.interfere = deaf
     with pytest.raises(Unavailable, match="did not answer"):
         stage.run(is_led(HEAD_REGISTER, stage.clock, LEASE_S, 1.0, lambda holder: False))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"holder":"a\\u001b[2J","count":1}',
+        b'{"holder":"a","count":1,"notes":{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}}",
+        b'{"holder":"a","count":1,"notes":{"x":[' + b"[]," * 22_000 + b"[]]}}",
+    ],
+    ids=["empty", "no text", "a list", "an escape", "nested", "long"],
+)
+def test_a_heartbeat_that_cannot_be_read_says_nothing(body: bytes) -> None:
+    """It decides nothing, so whoever can write one can only be ignored."""
+    assert decode_beat(body) is None
+
+
+def test_a_leader_with_much_to_tell_is_released_all_the_same() -> None:
+    """Notes that are too long for a heartbeat are left out, and the rest of it is read."""
+    tenure = Tenure(JOB, Token(1), Holder("one"))
+    effect = next(release(tenure, {"sinks": "x" * BEAT_BYTES_MAX}))
+
+    assert isinstance(effect, Put)
+    assert decode_beat(effect.body) == Beat(holder=Holder("one"), count=0, released=True)

@@ -1,7 +1,27 @@
 """Every planted bug. Those with a B happened to others; the rest break one rule of ours
 each, in the way that looks most natural."""
 
-from tests.mutants import collection, commits, epochs, leadership, logs, partitions, sinks, stores
+from tests.mutants import (
+    ageing,
+    answers,
+    applying,
+    collection,
+    commits,
+    epochs,
+    history,
+    identity,
+    leadership,
+    letters,
+    logs,
+    partitions,
+    replaying,
+    sinks,
+    stores,
+    tables,
+    times,
+    trust,
+    values,
+)
 
 MUTANTS = (
     *commits.MUTANTS,
@@ -12,4 +32,15 @@ MUTANTS = (
     *partitions.MUTANTS,
     *logs.MUTANTS,
     *epochs.MUTANTS,
+    *tables.MUTANTS,
+    *ageing.MUTANTS,
+    *answers.MUTANTS,
+    *applying.MUTANTS,
+    *history.MUTANTS,
+    *identity.MUTANTS,
+    *letters.MUTANTS,
+    *replaying.MUTANTS,
+    *times.MUTANTS,
+    *trust.MUTANTS,
+    *values.MUTANTS,
 )

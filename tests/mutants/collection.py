@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.chaos import model_job
-from penstock.chaos.model_job import SINK
+from penstock.chaos import model_job, model_visitors
+from penstock.chaos.model_workload import SINK
 from penstock.checkpoint import chain as chain_module
 from penstock.checkpoint import collector, pins, recovery, view
 from penstock.effects import Get, Put, Steps
@@ -53,12 +53,12 @@ def explains_at_once(self: Any, ref: Any, needed_by: Any, at: Any, decoded: Any)
 
 def needs_nothing(chain: Any, retention: Any, needed: Any = None) -> Steps[Any]:
     """Gives up epochs that a sink has yet to apply."""
-    return (yield from honest_collect(chain, retention, {SINK: Epoch(1 << 40)}))
+    return (yield from honest_collect(chain, retention, (needed or {}) | {SINK: Epoch(1 << 40)}))
 
 
-def sees_no_pins(list_at: Point, read_at: Point) -> Steps[list[Any]]:
+def sees_no_pins(list_at: Point, read_at: Point) -> Steps[Any]:
     yield from ()
-    return []
+    return pins.Pins()
 
 
 def gives_up_at_once(chain: Any, head: Any, retention: Any) -> Steps[Any]:
@@ -92,11 +92,11 @@ MUTANTS = (
     Mutant(
         "pin check",
         "pinned without a second look",
-        ((model_job, "pin", pins_without_a_second_look),),
+        ((model_visitors, "pin", pins_without_a_second_look),),
         by_zombies(),
     ),
     Mutant(
-        "pins", "the collector sees no pins", ((collector, "read_pins", sees_no_pins),), by_seeds
+        "pins", "the collector sees no pins", ((collector, "list_pins", sees_no_pins),), by_seeds
     ),
     Mutant(
         "floor",

@@ -28,9 +28,9 @@ def by_log_seeds() -> str | None:
         try:
             broken = simulate_log(seed).broken
         except Exception as alarm:  # noqa: BLE001 - any will do
-            return f"seed {seed}: {type(alarm).__name__}"
+            return f"log seed {seed}: {type(alarm).__name__}"
         if broken:
-            return f"seed {seed}: {broken[0]}"
+            return f"log seed {seed}: {broken[0]}"
     return None
 
 

@@ -57,7 +57,7 @@ def walks_only_to_its_own(chain: Any, head: Any, shard: Any, cursor: Any) -> Ste
     if head.manifest is None or (cursor is not None and cursor.epoch >= head.epoch):
         return [], True
     manifest = yield from chain.manifest(head.manifest, head.epoch, Point.RECOVER_MANIFEST)
-    return [manifest], True
+    return ([manifest] if shard.sink in manifest.sinks else []), True
 
 
 def takes_any_order(asked: Any, held: Any) -> bool:

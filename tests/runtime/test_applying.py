@@ -1,8 +1,9 @@
 """Sinks with a cursor of their own are brought up to HEAD by the loop."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.errors import Invalid, PenstockError, Unavailable
-from penstock.ids import Token
+from penstock.ids import Epoch, Token
 from penstock.runtime.cli import app
 from penstock.runtime.telling import Silent
 from penstock.sinks import Apply, Cursor, Guarantee, Target, Writer
@@ -29,6 +30,10 @@ class Trouble:
     """How many more applies fail in passing."""
     wrong: str = ""
     """Why applies fail for good, if they do."""
+    strange: list[Exception] = field(default_factory=list)
+    """What applies raise that no sink should, one after the other."""
+    before: Callable[[], object] = lambda: None
+    """Is called before every apply."""
     opened: int = 0
     closed: int = 0
 
@@ -79,6 +84,9 @@ class TroubledWriter:
         trouble = self.sink.trouble
         if trouble.wrong:
             raise Invalid(f"sink {self.sink.name}", trouble.wrong, "mend it")
+        if trouble.strange:
+            raise trouble.strange.pop(0)
+        trouble.before()
         if trouble.away:
             trouble.away -= 1
             raise Unavailable(f"sink {self.sink.name}", "is away", "wait")
@@ -96,9 +104,16 @@ class Told(Silent):
     """Remembers what held the job."""
 
     holds: list[dict[str, str]] = field(default_factory=list)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    heard: threading.Event = field(default_factory=threading.Event)
+    """That there is a failure."""
 
     def held(self, sinks: Mapping[str, str]) -> None:
         self.holds.append(dict(sinks))
+
+    def failed(self, epoch: Epoch, why: str) -> None:
+        self.failures.append((epoch, why))
+        self.heard.set()
 
 
 @ps.stateful(emits="user string, total long")
@@ -180,6 +195,74 @@ def test_whoever_stops_a_job_does_not_wait_for_a_sink(tmp_path: Path, sink: Trou
     assert (run.root.head().epoch, on(sink)) == (1, [("ada", 6)])
 
 
+HEARD_S_MAX = 5.0
+"""How long a sink is silent at most if nobody is told of a failure."""
+ONE_BY_ONE = replace(SMALL, limits=ps.Limits(records=1))
+FAILED = "operator 'picky', key 'ada' raised ZeroDivisionError"
+
+
+@ps.stateful(emits="user string, total long")
+def picky(user: str, events: ps.Events, spent: ps.Value[int]) -> Any:
+    yield {"user": user, "total": 10 // sum(events.values("n"))}
+
+
+def failing_run(folder: Path, sink: Troubled) -> LocalRun:
+    """A job whose second epoch fails for good."""
+    append(clicks_log(folder), [click("ada", 1), click("ada", 0)])
+    job = ps.Job("shop", partitions=1)
+    job.read(ps.Log(str(folder / "clicks"))).key_by("user").process(picky).write(sink)
+    return LocalRun(job, folder)
+
+
+@pytest.fixture
+def failing(tmp_path: Path, sink: Troubled) -> LocalRun:
+    return failing_run(tmp_path, sink)
+
+
+def test_a_failure_is_told_at_once_though_the_epoch_before_waits_for_a_sink(
+    failing: LocalRun, sink: Troubled
+) -> None:
+    """The sink answers when somebody has heard of the failure, and not before."""
+    told = Told()
+    sink.trouble.before = lambda: told.heard.wait(HEARD_S_MAX)
+    with pytest.raises(Invalid, match=FAILED) as caught:
+        failing.run(ONE_BY_ONE, listener=told)
+
+    assert told.failures == [(2, str(caught.value))]
+    assert (failing.root.head().epoch, on(sink)) == (1, [("ada", 10)])
+
+
+def test_a_job_that_has_failed_does_not_wait_for_a_sink(failing: LocalRun, sink: Troubled) -> None:
+    """The next start applies what the sink lacks; a supervisor can only start what has ended."""
+    sink.trouble.away = 10**9
+    with pytest.raises(Invalid, match=FAILED):
+        failing.run(ONE_BY_ONE)
+    assert (failing.root.head().epoch, on(sink)) == (1, [])
+
+    sink.trouble.away = 0
+    with pytest.raises(Invalid, match=FAILED):
+        failing.run(ONE_BY_ONE)
+    assert on(sink) == [("ada", 10)]
+
+
+def test_the_error_of_the_earlier_epoch_is_raised_when_both_fail(
+    failing: LocalRun, sink: Troubled
+) -> None:
+    """The later one rests on it, and was told when it came."""
+    told = Told()
+
+    def refuse() -> None:
+        told.heard.wait(HEARD_S_MAX)
+        raise Invalid(f"sink {sink.name}", "has no such column", "mend it")
+
+    sink.trouble.before = refuse
+    with pytest.raises(Invalid, match="has no such column") as caught:
+        failing.run(ONE_BY_ONE, listener=told)
+
+    assert FAILED in str(caught.value.__context__)
+    assert [epoch for epoch, _ in told.failures] == [2]
+
+
 def test_a_sink_that_refuses_stops_the_job_until_it_is_mended(
     tmp_path: Path, sink: Troubled
 ) -> None:
@@ -212,6 +295,63 @@ def test_rows_that_can_never_be_written_are_not_committed(tmp_path: Path) -> Non
         run.run()
 
     assert (run.root.head().epoch, on(strict)) == (1, [("ada", 5)])
+
+
+def test_a_value_that_no_sink_can_write_is_refused_before_the_commit(tmp_path: Path) -> None:
+    """The job stops with the event named, and goes on once the function leaves such values out;
+    committed, it could never go on again."""
+    log = ps.Log.create(str(tmp_path / "clicks"), pa.schema([("at", pa.timestamp("us"))]))
+    late = pa.array([0, 253_402_300_800_000_000], pa.int64()).view(pa.timestamp("us"))
+    with log.producer() as producer:
+        producer.append(pa.table({"at": late}), 0)
+    job = ps.Job("raw", partitions=1)
+    job.read(log).write(ps.Memory(f"late-{tmp_path.name}"))
+    run = LocalRun(job, tmp_path)
+
+    with pytest.raises(Invalid) as caught:
+        run.run()
+
+    assert str(caught.value) == (
+        f"sink late-{tmp_path.name}, column 'at', row 1 is 10000-01-01 00:00:00.000000, which is "
+        "outside the years 1 to 9999 (computed from clicks/0, offsets 0 to 1): emit a time that "
+        "every reader can spell, or none."
+    )
+    assert run.root.newest() is None
+
+
+def test_any_exception_of_a_sink_becomes_an_error_with_a_way_out(
+    tmp_path: Path, sink: Troubled
+) -> None:
+    """A traceback of somebody's client says neither which sink nor what to do."""
+    log = clicks_log(tmp_path)
+    append(log, [click("ada", 1)])
+    run = started(tmp_path, sink)
+    run.run()
+    append(log, [click("ada", 1)])
+    sink.trouble.strange = [OverflowError("date value out of range")]
+
+    with pytest.raises(Invalid) as caught:
+        run.run()
+
+    assert str(caught.value) == (
+        f"sink {sink.name} failed on epoch 2 (OverflowError: date value out of range): its rows "
+        "are kept: mend the sink and start the job again, go back with `penstock restore --at 1` "
+        "and emit other rows, or leave epoch 2 and all up to HEAD out of this sink with `penstock "
+        "sinks accept`."
+    )
+    run.run()
+    assert on(sink) == [("ada", 1), ("ada", 2)]
+
+
+def test_a_connection_that_a_sink_forgot_to_explain_holds_the_job(
+    tmp_path: Path, sink: Troubled
+) -> None:
+    """It is the one exception that passes by itself, whoever raises it."""
+    append(clicks_log(tmp_path), [click("ada", 1)])
+    sink.trouble.strange = [ConnectionResetError("by the server"), TimeoutError("in a socket")]
+    started(tmp_path, sink).run()
+
+    assert (on(sink), sink.trouble.strange) == ([("ada", 1)], [])
 
 
 def test_a_sink_that_wants_other_columns_is_refused_when_the_job_is_loaded(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.checkpoint import MemoryStore
 from penstock.checkpoint.directory_store import DirectoryStore
 from penstock.checkpoint.root import Root
 from penstock.clock import SystemChance
@@ -221,7 +220,6 @@ def test_help_names_every_command() -> None:
 def test_memory_is_a_root_like_any_other() -> None:
     """A demo needs no disk."""
     root = Root.open("memory://shown")
-    assert isinstance(root.store, MemoryStore)
     commit_epochs(root, root.lead(JOB, "one"), 2)
 
     _, out, _ = penstock("log", "memory://shown", "--json")

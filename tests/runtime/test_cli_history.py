@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.checkpoint import Draft, Output, SourceProgress, perform, stage
+from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.directory_store import DirectoryStore
 from penstock.checkpoint.layout import table_key
 from penstock.checkpoint.root import Lease, Root
@@ -20,7 +21,8 @@ from penstock.ids import Attempt, Epoch
 from penstock.points import Point
 from penstock.runtime import cli_history
 from penstock.runtime.cli import app
-from penstock.sinks.table_index import TableFile, extend_index
+from penstock.sinks.table_index import extend_index
+from penstock.sinks.table_tail import table_tails
 from tests.support.driving import CountingChance, ManualClock
 from tests.support.history import JOB, OPERATOR, ROWS, SINK, SOURCE, commit_epochs
 
@@ -251,8 +253,9 @@ def test_a_fork_has_all_files_of_its_tables(tmp_path: Path) -> None:
             ref = perform(stage(key, b"rows", Point.STAGE_OUTPUT), root.handlers)
             output = Output(partition=0, ref=ref, rows=1)
             if number == 3:
-                first = [TableFile(e.epoch, e.sinks["totals"][0]) for e in root.history()][::-1]
-                made = extend_index("totals", None, first, Epoch(2), epoch, Attempt("x"))
+                tails = table_tails(Chain(), session.manifest, ["totals"])
+                tail = perform(tails, root.handlers)["totals"]
+                made = extend_index(Chain(), "totals", tail, epoch, Attempt("x"), None)
                 index = perform(made, root.handlers)
             tables = {} if index is None else {"totals": index}
             session.commit(Draft(sinks={"totals": (output,)}, tables=tables))
@@ -280,6 +283,7 @@ def test_the_status_tells_where_a_job_is(folder: Path) -> None:
         "operators": {OPERATOR: {"partitions": 1, "bytes": len("before 3delta 3delta 4delta 5")}},
         "sinks": {SINK: {"epoch": None, "held": None}},
         "pins": [{"name": "good", "epoch": 2, "generation": 1}],
+        "unreadable_pins": [],
         "retained": [1, 5],
     }
     code, out, err = penstock("status", folder)
@@ -315,3 +319,44 @@ def test_every_command_is_in_the_help() -> None:
     _, out, _ = penstock("--help")
     names = ("state", "checkpoints", "savepoint", "restore", "status")
     assert [name for name in names if name not in out] == []
+
+
+SAID = (
+    "pins/good/notes.txt is no pin (9 bytes), and nothing is collected beside it: move it "
+    "elsewhere if it is yours."
+)
+
+
+def test_every_command_goes_on_beside_a_foreign_file_among_pins(folder: Path) -> None:
+    """It is named where somebody looks, and stops nobody: neither going back nor letting go."""
+    foreign = folder / "pins" / "good" / "notes.txt"
+    foreign.write_bytes(b"until May")
+
+    assert told("status", folder)["unreadable_pins"] == [SAID]
+    assert f"wrong {SAID}" in penstock("status", folder)[1]
+    code, out, _ = penstock("doctor", folder, "--json")
+    assert (code, json.loads(out)["safe"], json.loads(out)["unreadable_pins"]) == (1, True, [SAID])
+    assert f"wrong {SAID}" in penstock("doctor", folder)[1]
+    code, out, _ = penstock("fsck", folder, "--json")
+    assert (code, json.loads(out)["wrong"]) == (1, [SAID])
+    code, out, err = penstock("checkpoints", folder, "--json")
+    assert (code, len(json.loads(out)), err) == (0, 5, f"wrong {SAID}\n")
+    assert penstock("savepoint", folder, "other")[0] == 0
+    assert penstock("restore", folder, "--at", "good", "--fork", folder.parent / "fork")[0] == 0
+    assert penstock("restore", folder, "--at", "good", "--yes")[0] == 0
+    assert penstock("savepoint", folder, "good", "--remove")[0] == 0
+    assert foreign.read_bytes() == b"until May"
+    assert [path.name for path in (folder / "pins").glob("*/*.json")] != []
+
+
+def test_a_damaged_pin_can_be_let_go_of_and_not_be_gone_back_to(folder: Path) -> None:
+    """By its name, as the message about it says."""
+    (pin,) = (folder / "pins" / "good").iterdir()
+    pin.write_bytes(pin.read_bytes()[:-9])
+
+    code, _, err = penstock("restore", folder, "--at", "good", "--yes")
+    assert code == 2
+    assert "pins/good/" in err
+    assert "or let go of it with `penstock savepoint ROOT good --remove`" in err
+    assert penstock("savepoint", folder, "good", "--remove")[0] == 0
+    assert told("status", folder)["unreadable_pins"] == []

@@ -25,12 +25,6 @@ def quiet(user: str, events: ps.Events, total: ps.Value[int]) -> None:
     """Emits nothing."""
 
 
-@ps.vectorized(emits="user string")
-def whole(batch: ps.Batch) -> pa.Table:
-    """Takes all."""
-    return batch.table
-
-
 def read(job: ps.Job, name: str = "clicks", schema: pa.Schema = CLICKS, **how: Any) -> Any:
     """A stream of a topic in memory."""
     return job.read(new_log(schema), name=name, **how)
@@ -84,12 +78,15 @@ def test_a_source_can_be_written_as_it_is() -> None:
 
 
 def test_a_quarantine_brings_a_table_and_a_source() -> None:
-    """Dead letters go out, and come back when somebody plays them again."""
+    """Dead letters go out, and come back when a person asks for it."""
     job = ps.Job("clicks")
     read(job).key_by("user").process(count, on_error="quarantine")
     topology = checked(job)
 
-    assert [(s.name, s.output) for s in topology.sinks] == [("count.dead-letters", "dead-letters")]
+    assert [(s.name, s.output) for s in topology.sinks] == [
+        ("count.dead-letters", "dead-letters"),
+        ("count.replayed", "replayed-letters"),
+    ]
     assert [f.origin for f in topology.operators[0].feeds] == ["clicks", "count.replays"]
     assert topology.sources["count.replays"].is_replay
 
@@ -137,6 +134,19 @@ def test_a_transform_makes_other_columns() -> None:
         (
             lambda job: read(job).write(ps.Table("t")).write(ps.Table("t")),
             "sink 't' is there twice: give one another name.",
+        ),
+        (
+            lambda job: read(job).write(ps.Table("Totals")).write(ps.Table("totals")),
+            "sink 'totals' differs from 'Totals' only in upper and lower case: "
+            "give one of them another name.",
+        ),
+        (
+            lambda job: (
+                read(job).key_by("user").process(quiet, name="Count"),
+                read(job, "b").key_by("user").process(quiet, name="count"),
+            ),
+            "operator 'count' differs from 'Count' only in upper and lower case: "
+            "give one of them another name.",
         ),
         (
             lambda job: read(job).key_by("uesr").process(quiet),
@@ -223,9 +233,8 @@ def test_a_transform_makes_other_columns() -> None:
             "operator 'quiet' has the policy 'ignore': use 'fail' or 'quarantine'.",
         ),
         (
-            lambda job: read(job).key_by("user").process(whole, on_error="quarantine"),
-            "operator 'whole' is vectorised and quarantines, and no one event can be blamed: "
-            "use on_error='fail'.",
+            lambda job: read(job, on_undecodable="skip").key_by("user").process(quiet),
+            "source 'clicks' has on_undecodable='skip': use 'fail' or 'quarantine'.",
         ),
         (
             lambda job: read(job).key_by("user").process(print),
@@ -238,7 +247,7 @@ def test_a_transform_makes_other_columns() -> None:
             "transform right after `read`, or do it in the function.",
         ),
     ],
-    ids=range(23),
+    ids=range(25),
 )
 def test_a_mistake_is_named(write: Callable[[ps.Job], Any], said: str) -> None:
     """In one sentence, before anything is started or changed."""

@@ -225,7 +225,7 @@ def test_a_changelog_can_be_given_up_and_another_begun(
     for partition in range(PARTITIONS):
         expected = in_state(run, partition, tmp_path / "scratch" / "db")
         assert in_topic(other, partition) == expected
-    with pytest.raises(Invalid, match="has not told changelog"):
+    with pytest.raises(Invalid, match="was given up and is to go on now"):
         make_run(tmp_path, changelog).run(SMALL_EPOCHS)
 
 

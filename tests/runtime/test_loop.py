@@ -10,6 +10,7 @@ import pytest
 import penstock as ps
 from penstock.checkpoint.collector import Retention
 from penstock.errors import Unavailable
+from penstock.ids import Generation
 from penstock.runtime import loop as epoch_loop
 from penstock.runtime.checking import Outcome
 from penstock.runtime.loop import Runner, position_of
@@ -249,7 +250,8 @@ def test_the_chain_says_where_the_loop_stands(tmp_path: Path, monkeypatch: Any) 
 
     assert newest.epoch == 9
     assert newest.tables["totals"].epoch == 7
-    assert position_of(run.root, newest, 1) == run.loops[0].position
+    topology = run.loops[0].planner.topology
+    assert position_of(run.root, newest, Generation(1), topology) == run.loops[0].position
 
 
 def test_a_table_stays_whole_while_history_is_given_up(tmp_path: Path, monkeypatch: Any) -> None:

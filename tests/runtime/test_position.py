@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.runtime.position import check_same_job
+from penstock.runtime.compatibility import check_same_job
 from penstock.runtime.settings import RunSettings
 from tests.support.in_process import LocalRun, append, click, clicks_log, no_spark
 
@@ -42,22 +42,22 @@ def job(
     [
         (
             {"partitions": 4},
-            "root was written with 2 partitions, and the job now has 4: run it with partitions=2, "
-            "or give it a new root and let it read its sources again.",
+            "root remembers another job: the number of partitions was 2 and is 4 now: run it with "
+            "partitions=2, or give the job a new root and let it read its sources again.",
         ),
         (
             {"function": pass_on},
-            "root holds the state of operator 'see', which the job has no more: "
-            "give the job a new root, or put the operator back.",
+            "root remembers another job: the state of operator 'see' was kept and is gone now: "
+            "put the operator back, or give the job a new root.",
         ),
         (
             {"sink": "other"},
-            "root knows a sink 'out', which the job has no more: "
+            "root remembers another job: sink 'out' was Table and is gone now: "
             "put the sink back, or give the job a new root.",
         ),
         (
             {"source": "views"},
-            "root knows a source 'clicks', which the job has no more: "
+            "root remembers another job: source 'clicks' was Log and is gone now: "
             "put the source back, or give the job a new root.",
         ),
     ],
@@ -71,12 +71,12 @@ def test_a_job_of_another_shape_is_refused(
     append(log, [click("ada", 1)])
     run = LocalRun(job(log), tmp_path)
     run.run()
-    newest = run.root.newest()
+    root, newest = run.root, run.root.newest()
 
-    check_same_job(job(log).topology(run.url, no_spark), newest, "root")
-    check_same_job(job(log, **change).topology(run.url, no_spark), None, "root")
+    check_same_job(job(log).topology(run.url, no_spark), root, newest, "root")
+    check_same_job(job(log, **change).topology(run.url, no_spark), root, None, "root")
     with pytest.raises(ps.Invalid) as caught:
-        check_same_job(job(log, **change).topology(run.url, no_spark), newest, "root")
+        check_same_job(job(log, **change).topology(run.url, no_spark), root, newest, "root")
     assert str(caught.value) == said
 
 

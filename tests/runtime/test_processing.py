@@ -158,9 +158,9 @@ def remember(user: str, events: ps.Events, seen: Annotated[ps.Value[int], ps.ttl
 def test_state_ends_when_its_time_is_over(tmp_path: Path) -> None:
     """By event time, which is the same on every replay."""
     one = alone(remember, tmp_path)
-    one.run(Sent([click("ada", 1)]), watermark_ms=0)
-    before = one.run(Sent([click("ada", 1)], first=1), watermark_ms=9000)
-    after = one.run(Sent([click("ada", 1)], first=2), watermark_ms=19_000)
+    one.run(Sent([click("ada", 1, 0)]), watermark_ms=0)
+    before = one.run(Sent([click("ada", 1, 9)], first=1), watermark_ms=0)
+    after = one.run(Sent([click("ada", 1, 19)], first=2), watermark_ms=9000)
 
     assert before.rows("out", "known") == [(1,)]
     assert after.rows("out", "known") == [(0,)]

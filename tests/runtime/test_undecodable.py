@@ -98,6 +98,10 @@ def test_they_are_shown_among_the_dead_letters(
     assert one.exit_code == 0 and one.stdout.count("clicks/0@") == 3
     replayed = CliRunner().invoke(app, ["dead-letters", "replay", run.url])
     assert "0 letters will be processed again" in replayed.stdout
+    named = CliRunner().invoke(
+        app, ["dead-letters", "replay", run.url, "--letter", letters[0]["letter"]]
+    )
+    assert (named.exit_code, "could not be decoded" in named.stderr) == (2, True)
 
 
 def test_a_source_that_fails_stops_the_job_before_the_epoch(
@@ -112,7 +116,7 @@ def test_a_source_that_fails_stops_the_job_before_the_epoch(
     lenient = run_of(source_of(kafka_broker, topic), tmp_path)
     lenient.run(SMALL_EPOCHS)
     assert lenient.rows("clicks.undecodable", "_offset") == [(1,), (4,), (8,)]
-    with pytest.raises(Invalid, match="has undecodable messages of 'clicks'"):
+    with pytest.raises(Invalid, match="the quarantine of source 'clicks' was on and is off"):
         run_of(source_of(kafka_broker, topic, "fail"), tmp_path).run(SMALL_EPOCHS)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos import Fault, simulate
+from penstock.chaos.actions import Action
 from penstock.chaos.campaign import Campaign, run_campaign
 from penstock.checkpoint import head
 
@@ -25,11 +26,20 @@ def test_every_promise_is_kept(first: int) -> None:
     assert (total.bad, total.unlike) == ([], []), f"make sim SEED={(total.bad or [[0]])[0][0]}"
 
 
-def test_a_campaign_meets_every_kind_of_fault() -> None:
-    """A fault that never happens proves nothing about surviving it."""
+def test_a_campaign_meets_every_kind_of_fault_and_takes_every_action() -> None:
+    """A fault that never happens, or a rewind never made, proves nothing about surviving it."""
     total = campaign(0, 250)
-    expected = set(Fault) - {Fault.NONE, Fault.ZOMBIE}
-    assert {fault for fault in expected if total.faults[fault]} == expected
+    assert total.never_happened(Action) == []
+
+
+def test_a_fault_or_an_action_that_never_happened_is_named() -> None:
+    """Else a campaign that never forks would pass for a proof about forks."""
+    total = Campaign()
+    total.faults.update(set(Fault))
+    total.actions.update(set(Action) - {Action.FORK})
+    assert total.never_happened(Action) == [Action.FORK]
+    del total.faults[Fault.STALE]
+    assert total.never_happened(()) == [Fault.STALE]
 
 
 @pytest.mark.parametrize("seed", [int(line.split()[0]) for line in CORPUS.read_text().splitlines()])

@@ -167,7 +167,7 @@ def test_a_value_that_would_be_cut_is_refused_before_it_is_staged(tmp_path: Path
     sink = Delta("lake", str(tmp_path))
     sink.check(table_of(pa.timestamp("ns"), 1000))
 
-    with pytest.raises(Invalid, match=r"column 'x' is timestamp\[ns\] and cannot be kept"):
+    with pytest.raises(Invalid, match=r"'x', row 0 is timestamp\[ns\] and cannot be kept"):
         sink.check(table_of(pa.timestamp("ns"), 1001))
 
 

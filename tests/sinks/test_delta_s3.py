@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
+from penstock.chaos.s3_proxy import Answer, Request, Upstream
 from penstock.chaos.tcp_proxy import Answers, Away, TcpProxy, Way
 from penstock.clock import SystemChance
 from penstock.errors import Invalid, PenstockError, Unavailable
 from penstock.sinks.delta import Delta
 from penstock.sinks.delta_writer import DeltaWriter
 from tests.support.delta_case import bucket_options, rows_at, target
+from tests.support.dynamodb_case import faulty
 from tests.support.s3_stub import SECRET, Reply, s3_stub
 from tests.support.servers import BUCKET, Endpoint, free_port
 from tests.support.sink_cases import PEOPLE, apply, cursor, in_order, people
@@ -23,6 +25,7 @@ from tests.support.sink_cases import PEOPLE, apply, cursor, in_order, people
 Use = Callable[[Endpoint], None]
 
 EPOCHS = 8
+PAGE = b"<html><head><title>no</title></head><body>not here</body></html>"
 WRONG = "wrong-secret-0123456789"
 
 
@@ -150,12 +153,17 @@ def test_a_prefix_with_something_else_is_no_place_for_a_table(
     [
         (Reply(403, "AccessDenied"), Invalid, "may not be used with these credentials"),
         (Reply(400, "ExpiredToken"), Invalid, "the credentials have expired"),
-        (Reply(403), Invalid, "may not be used with these credentials"),
+        (Reply(404, "NoSuchBucket"), Invalid, "its bucket does not exist"),
+        (Reply(403), Unavailable, "cannot be read (status 403, without a code of S3)"),
+        (Reply(403, body=PAGE), Unavailable, "cannot be read (status 403, without a code of S3)"),
+        (Reply(404, body=PAGE), Unavailable, "cannot be read (status 404, without a code of S3)"),
+        (Reply(404, body=b"<Err", length=99), Unavailable, "got no whole answer"),
+        (Reply(200, body=PAGE), Unavailable, "cannot be read (status 200, with a page of HTML"),
         (Reply(503, "SlowDown"), Unavailable, "was not confirmed by the store (SlowDown"),
-        (Reply(500), Unavailable, "was not confirmed by the store (500"),
+        (Reply(500), Unavailable, "cannot be read (status 500, without a code of S3)"),
         (Reply(200, body=b"half", length=99), Unavailable, "got no whole answer"),
     ],
-    ids=["denied", "expired", "forbidden", "slow", "broken", "cut"],
+    ids=str,
 )
 def test_an_answer_is_sorted_by_its_code_and_never_quoted(
     use: Use, url: str, reply: Reply, kind: type[PenstockError], found: str
@@ -165,6 +173,27 @@ def test_an_answer_is_sorted_by_its_code_and_never_quoted(
         use(stub.endpoint)
 
         assert found in refusal(kind, lambda: opened(url))
+
+
+def test_a_table_that_a_proxys_page_hides_is_not_called_missing(
+    versity_server: Endpoint, use: Use, url: str
+) -> None:
+    """The client takes the page for an empty list; a running job would end for good."""
+
+    def hides_the_log(request: Request, upstream: Upstream) -> Answer:
+        is_list = "start-after" in request.path and "_delta_log" in request.path
+        return Answer(200, {}, PAGE) if is_list else upstream(request)
+
+    use(versity_server)
+    opened(url)
+    with faulty(versity_server, hides_the_log) as proxy:
+        use(replace(versity_server, url=proxy))
+        said = refusal(Unavailable, lambda: Delta("lake", url).read_back(target()))
+
+    assert said == (
+        f"sink lake, table {url} seemed not to be there by an answer of {proxy}, and is: "
+        "check what stands before the store: it is tried again."
+    )
 
 
 def test_a_store_that_is_away_is_waited_for(use: Use, url: str, versity_server: Endpoint) -> None:

@@ -210,6 +210,26 @@ NAMES = pa.map_(pa.string(), pa.int64())
         ),
         (
             "map",
+            pa.map_(pa.float64(), pa.int64()),
+            [(1.0, 1), (float("nan"), 2)],
+            "has a value of size nan, and DynamoDB holds no such number: "
+            "emit text, or none, beyond 1e-130 and 9.99e+125.",
+        ),
+        (
+            "map",
+            pa.map_(FLOATS, pa.int64()),
+            [([{"of": float("inf")}], 1)],
+            "has a value of size inf, and DynamoDB holds no such number: "
+            "emit text, or none, beyond 1e-130 and 9.99e+125.",
+        ),
+        (
+            "map",
+            pa.map_(NAMES, pa.int64()),
+            [([("", 1)], 1)],
+            "has an entry whose name is empty or longer than 65,535 bytes: emit no such entry.",
+        ),
+        (
+            "map",
             NAMES,
             [("a", 1), ("", 2)],
             "has an entry whose name is empty or longer than 65,535 bytes: emit no such entry.",

@@ -4,6 +4,7 @@ import json
 import pickle  # noqa: TID251 - errors are pickled by Spark on their way to the driver
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -503,3 +504,36 @@ def test_a_cursor_whose_answer_was_lost_is_not_one_that_is_missing(
         use(stub.endpoint)
         assert DynamoDBWriter(rows, "cursors", target).read_cursor(0) == cursor(1)
         assert len(stub.seen) == 3
+
+
+NO_ANSWERS = {
+    "cut off after 9 of 99 bytes": Reply(400, body=b'{"__type"', length=99),
+    "without a body": Reply(403),
+    "with a page of HTML instead of JSON of the service": Reply(404, body=b"<html>not here"),
+    "with something else instead of JSON of the service": Reply(400, body=b'{"message": "no"}'),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 404, 503])
+def test_an_answer_that_cannot_be_read_is_no_refusal_and_no_missing_cursor(
+    status: int, use: Callable[[Endpoint], None], clock: SteppingClock
+) -> None:
+    """Proxies give such, and networks cut them: the job tries again, and does not begin anew."""
+    rows = DynamoDBRows(
+        table="people", keyed=Keyed("sink people", ("user",)), writer="contract/people"
+    )
+    target = Target(job=JOB, columns=PEOPLE, partitions=1, store=MemoryStore())
+    with s3_stub(Reply(200)) as stub:
+        use(stub.endpoint)
+        writer = DynamoDBWriter(rows, "cursors", target)
+        for why, reply in NO_ANSWERS.items():
+            if status == 200 and "message" in str(reply.body):
+                continue  # an object without an item is how a cursor is missing
+            clock.slept.clear()
+            stub.replies[:] = [replace(reply, status=status)]
+            assert refused_with(Unavailable, lambda: writer.read_cursor(0)) == (
+                f"sink people, table cursors got an answer from {stub.endpoint.url} "
+                f"that cannot be read (status {status}, {why}): "
+                "try again; if it stays so, check the endpoint, and any proxy before it."
+            )
+            assert len(clock.slept) == 4

@@ -14,6 +14,7 @@ from penstock.sinks.http_line import PAUSE_S_MAX, TRIES_MAX
 from penstock.sinks.http_sink import Http, HttpWriter
 from tests.support.driving import ManualClock
 from tests.support.http_case import Shelf, http_server
+from tests.support.s3_stub import Reply, s3_stub
 from tests.support.sink_cases import JOB, PEOPLE, apply, cursor, in_order, people
 
 SECRET = "s3cr3t-token"
@@ -162,6 +163,41 @@ def test_a_refusal_stops_the_job_and_can_be_mended(opened: Opening) -> None:
 
     assert caught.value.found == "refused a request with 400 (no row for you)"
     assert writer.read_cursor(0) is None
+
+
+PAGE = "<!DOCTYPE html><html><body>nothing here</body></html>"
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 502])
+def test_a_page_of_a_proxy_is_not_the_servers_refusal(opened: Opening, status: int) -> None:
+    """It is sent again, and what the server says itself counts."""
+    shelf = Shelf(answers=lambda number: (status, {}), says=PAGE)
+    writer = opened(shelf)
+    writer._line.clock = ManualClock()
+
+    with pytest.raises(Unavailable) as caught:
+        writer.apply(apply(1, people(1)))
+
+    page = " with a page of HTML, as proxies do" if status < 500 else ""
+    assert caught.value.found == f"answered {status}{page}"
+    assert (writer.read_cursor(0), len(shelf.keys)) == (None, TRIES_MAX)
+    shelf.answers = lambda number: (200, {})
+    writer.apply(apply(1, people(1)))
+    assert (writer.read_cursor(0), shelf.rows) == (cursor(1), people(1))
+
+
+def test_a_refusal_that_was_cut_off_is_no_refusal(store: MemoryStore) -> None:
+    """Whatever its status; one that is whole counts, with a body or without."""
+    target = Target(job=JOB, columns=PEOPLE, partitions=1, store=store)
+    with s3_stub(Reply(400, body=b"no r", length=99)) as stub:
+        writer = Http("people", f"{stub.endpoint.url}/in").open(target)
+        writer._line.clock = ManualClock()
+        with pytest.raises(Unavailable, match="does not answer"):
+            writer.apply(apply(1, people(1)))
+        assert len(stub.seen) == TRIES_MAX
+        stub.replies[:] = [Reply(404)]
+        with pytest.raises(Invalid, match="refused a request with 404"):
+            writer.apply(apply(1, people(1)))
 
 
 @pytest.fixture

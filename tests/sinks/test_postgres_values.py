@@ -246,46 +246,51 @@ def test_two_keys_that_the_table_takes_for_one_are_named(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (pa.array(["a", "b\0c"]), "holds a text with the character NUL, 'b\\x00c'"),
+        (pa.array(["a", "b\0c"]), "row 1 holds a text with the character NUL, 'b\\x00c'"),
         (
             pa.array([["a"], ["b\0"]]),
-            "holds a text with the character NUL, 'b\\x00'",
+            "row 1 holds a text with the character NUL, 'b\\x00'",
         ),
         (
             pa.array(
                 [[("k\0", {"x": "y"})]], pa.map_(pa.string(), pa.struct([("x", pa.string())]))
             ),
-            "holds a text with the character NUL, 'k\\x00'",
+            "row 0 holds a text with the character NUL, 'k\\x00'",
         ),
         (
             pa.array(["x\0", "x"]).dictionary_encode(),
-            "holds a text with the character NUL, 'x\\x00'",
+            "row 0 holds a text with the character NUL, 'x\\x00'",
         ),
     ],
 )
 def test_a_text_with_nul_is_refused_by_the_task(values: pa.Array, said: str) -> None:
     """Postgres can never store one; after the commit it would be too late to say so."""
     assert refused(pa.table({"x": values})) == (
-        f"sink people, column 'x' {said}: take it out: Postgres can never store it."
+        f"sink people, column 'x', {said}: take it out: Postgres can never store it."
     )
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "said"),
     [
-        pa.array([-719_163], pa.int32()).cast(pa.date32()),
-        pa.array([2_932_897], pa.int32()).cast(pa.date32()),
-        pa.array([None, -62_135_596_801]).cast(pa.timestamp("s")),
-        pa.array([253_402_300_800_000_000]).cast(pa.timestamp("us", "UTC")),
-        pa.array([[253_402_300_800]]).cast(pa.list_(pa.timestamp("s"))),
+        (pa.array([-719_163], pa.int32()).cast(pa.date32()), "row 0 is 0000-12-31"),
+        (pa.array([2_932_897], pa.int32()).cast(pa.date32()), "row 0 is 10000-01-01"),
+        (pa.array([None, -62_135_596_801]).cast(pa.timestamp("s")), "row 1 is 0000-12-31 23:59:59"),
+        (
+            pa.array([253_402_300_800_000_000]).cast(pa.timestamp("us", "UTC")),
+            "row 0 is 10000-01-01 00:00:00.000000Z",
+        ),
+        (
+            pa.array([[253_402_300_800]]).cast(pa.list_(pa.timestamp("s"))),
+            "row 0 is 10000-01-01 00:00:00",
+        ),
     ],
-    ids=lambda values: str(values.type),
 )
-def test_a_moment_out_of_every_calendar_is_refused_by_the_task(values: pa.Array) -> None:
+def test_a_moment_out_of_every_calendar_is_refused_by_the_task(values: pa.Array, said: str) -> None:
     """Its text would be another moment, or none."""
     assert refused(pa.table({"x": values})) == (
-        "sink people, column 'x' holds a moment outside the years 1 to 9999: "
-        "emit one that every reader knows, or none."
+        f"sink people, column 'x', {said}, which is outside the years 1 to 9999: emit a time that "
+        "every reader can spell, or none."
     )
 
 
@@ -295,8 +300,8 @@ def test_nanoseconds_are_refused_unless_they_are_whole_microseconds() -> None:
     SINK.check(pa.table({"x": fine}))
 
     assert refused(pa.table({"x": pa.array([1_001]).cast(pa.timestamp("ns"))})) == (
-        "sink people, column 'x' is timestamp[ns], and holds more digits than Postgres keeps of a "
-        "second: cast it to microseconds."
+        "sink people, column 'x', row 0 is timestamp[ns], and holds more digits than Postgres "
+        "keeps of a second: cast it to microseconds."
     )
 
 

@@ -1,12 +1,12 @@
 import pytest
 
-from penstock.checkpoint import Draft, Output, perform, ref_to
+from penstock.checkpoint import Chain, Draft, Output, perform, ref_to
 from penstock.checkpoint.layout import output_key
 from penstock.checkpoint.manifest import TableIndex
 from penstock.errors import Bug, Corrupt, Gone, Invalid
 from penstock.ids import Attempt, Epoch, Key
 from penstock.points import Point
-from penstock.sinks import TableFile, extend_index, files_at, index_files
+from penstock.sinks import TableTail, extend_index, files_at, index_files, sweep_table
 from penstock.sinks.table_index import PAGE_FILES, find_files, read_index, table_refs
 from tests.support.tables import LAST, TableJob
 
@@ -66,7 +66,8 @@ def test_2500_files_cross_the_borders_of_pages() -> None:
     newest = job.session.manifest
     assert newest is not None
     index = perform(
-        read_index(newest.tables["totals"], newest.epoch, Point.READ_OBJECT), job.root.handlers
+        read_index(Chain(), newest.tables["totals"], newest.epoch, Point.READ_OBJECT),
+        job.root.handlers,
     )
 
     expected = [(epoch, n) for epoch in (1, 3, 5, 7, 9) for n in range(500)]
@@ -78,7 +79,7 @@ def test_2500_files_cross_the_borders_of_pages() -> None:
         ["page", "1"],
     ]
     assert len(index.files) == 2500 - 2 * PAGE_FILES
-    listed = perform(index_files(newest.tables["totals"]), job.root.handlers)
+    listed = perform(index_files(Chain(), newest.tables["totals"]), job.root.handlers)
     assert [(file.epoch, file.output.partition) for file in listed] == expected
 
 
@@ -220,26 +221,60 @@ def test_a_damaged_index_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "upto", "publishing"), [((1,), 2, 3), ((4,), 3, 4), ((), 1, 3), ((), 4, 3)]
+    ("base", "epochs", "publishing"),
+    [(1, (2,), 3), (2, (), 4), (2, (4,), 5), (3, (4,), 5), (2, (3,), 3), (2, (3, 4), 4)],
 )
 def test_an_index_with_gaps_or_repetitions_is_never_stored(
-    epochs: tuple[int, ...], upto: int, publishing: int
+    base: int, epochs: tuple[int, ...], publishing: int
 ) -> None:
-    """A file listed twice is rows counted twice."""
+    """A file listed twice is rows counted twice; an epoch left out is rows lost."""
     job = TableJob()
     job.write_users("ann")
     job.write_users("bob")
     previous = job.write_users("cid", index=True).tables["totals"]
     before = job.store.list("tables/")
-    new = [TableFile(Epoch(epoch), job_output(epoch)) for epoch in epochs]
+    index = TableIndex(epoch=Epoch(base), ref=previous.ref)
+    tail = TableTail(index, index.epoch, tuple((job_output(epoch),) for epoch in epochs))
 
     with pytest.raises(Bug, match="was not extended from epoch 2"):
-        steps = extend_index(
-            "totals", previous, new, Epoch(upto), Epoch(publishing), Attempt("again")
-        )
+        steps = extend_index(Chain(), "totals", tail, Epoch(publishing), Attempt("again"), None)
         perform(steps, job.root.handlers)
 
     assert job.store.list("tables/") == before
+
+
+def test_an_index_that_the_chain_counts_otherwise_is_never_stored() -> None:
+    """The tally is made of no index, so it notices a file that any mistake left out."""
+    job = TableJob()
+    job.write_users("ann")
+    newest = job.write_users("bob")
+    before = job.store.list("tables/")
+    tail = TableTail(None, Epoch(0), ((), newest.sinks["totals"]))
+
+    with pytest.raises(Corrupt, match="lists 1 files as of epoch 2, and the chain has counted 2"):
+        steps = extend_index(Chain(), "totals", tail, Epoch(3), Attempt("again"), newest.tally)
+        perform(steps, job.root.handlers)
+
+    assert job.store.list("tables/") == before
+
+
+def test_a_table_whose_index_lost_a_file_is_neither_read_nor_swept() -> None:
+    """A list that is short must not pass for the table, nor decide what garbage is."""
+    job = TableJob()
+    job.write_users("ann")
+    newest = job.write_users("bob")
+    short = TableTail(None, Epoch(0), ((), newest.sinks["totals"]))
+    made = extend_index(Chain(), "totals", short, Epoch(3), Attempt("short"), None)
+    index = perform(made, job.root.handlers)
+    job.session.commit(Draft(sinks={"totals": ()}, tables={"totals": index}))
+    before = [entry.key for entry in job.store.list("tables/")]
+
+    with pytest.raises(Corrupt, match="lists 1 files as of epoch 3, and the chain has counted 2"):
+        files_at(job.root, "totals")
+    with pytest.raises(Corrupt, match="lists 1 files as of epoch 3, and the chain has counted 2"):
+        perform(sweep_table(Chain(), "totals"), job.root.handlers)
+
+    assert [entry.key for entry in job.store.list("tables/")] == before
 
 
 def job_output(epoch: int) -> Output:

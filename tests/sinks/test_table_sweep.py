@@ -7,8 +7,9 @@ from penstock.checkpoint import Chain, Draft, MemoryStore, perform
 from penstock.checkpoint.formats import seal
 from penstock.checkpoint.layout import HEAD_KEY, pin_key
 from penstock.checkpoint.perform import armed
+from penstock.checkpoint.pins import Pin
 from penstock.errors import Corrupt
-from penstock.ids import Generation, Key
+from penstock.ids import Epoch, Generation, Key
 from penstock.points import Point
 from penstock.sinks import TableSwept, read_table, sweep_table
 from penstock.sinks.table_index import PAGE_FILES
@@ -237,3 +238,32 @@ def test_an_unpublished_index_of_a_lost_attempt_is_swept() -> None:
     assert lost.ref.key not in listed(job)
     assert done.removed == 1
     assert read_table(job.root, "totals")["user"].to_pylist() == ["ann", "bob", "cid"]
+
+
+def test_a_pin_that_does_not_hold_ends_no_collection() -> None:
+    """Its request arrived after its writer gave up and history was rewound: all is kept from then
+    on, and a person is told; the job goes on."""
+    job = TableJob()
+    for number in range(6):
+        job.write_users("ann", index=number > 0)
+    old = job.root.head()
+    assert old.manifest is not None
+    late = Pin(
+        name="late", mark="m", generation=old.generation, epoch=old.epoch, manifest=old.manifest
+    )
+    job.session.release()
+    job.root.rewind("clicks", Epoch(4))
+    job.session = job.root.lead("clicks")
+    for _ in range(4):
+        job.write_users("bob", index=True)
+    assert job.collect().removed > 0
+    job.store.put(pin_key("late", "m"), seal(late))
+    before = [entry.key for entry in job.store.list("")]
+
+    done = job.collect()
+
+    assert (done.removed, done.next_floor) == (0, done.floor)
+    assert [why.partition(" (")[0] for why in done.unreadable] == [
+        "pin late of epoch 6 does not hold"
+    ]
+    assert [entry.key for entry in job.store.list("")] == before

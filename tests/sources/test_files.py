@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 import os
 import pickle  # noqa: TID251 - what crosses Spark's processes is pickled by Spark, not by us
@@ -8,14 +9,17 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from penstock.clock import Chance, Clock, SystemChance
 from penstock.errors import Corrupt, Gone, Invalid
+from penstock.sources import files_discovery
 from penstock.sources.files import Files
 from penstock.sources.files_listing import Found, Listing, RangedFile
+from penstock.sources.files_record import FileEntry
 from penstock.sources.files_settings import World, open_listing
 from penstock.sources.planning import start_offsets
 from penstock.sources.protocol import META, TIME, Range, Source, Span
@@ -396,6 +400,53 @@ def test_a_moment_is_the_first_file_as_late(scene: Scene) -> None:
     assert source.offsets_at(200_001) == {"0": width, "1": width}
     assert source.offsets_at(400_001) == {"0": 3 * width, "1": 2 * width}
     assert start_offsets(source, datetime.fromtimestamp(300, UTC)) == {"0": width, "1": width}
+
+
+def test_a_file_rewritten_with_equal_size_and_time_gives_no_rows(scene: Scene) -> None:
+    """A copy that keeps times, such as rsync makes, must not put other rows at recorded offsets."""
+    scene.write("a.jsonl", numbers(1, 2), modified_s=200)
+    source = scene.source()
+    assert column(source) == [1, 2]
+    scene.write("a.jsonl", numbers(1, 3), modified_s=200)
+    was, now = (hashlib.sha256(2 * numbers(*each)).hexdigest()[:32] for each in ((1, 2), (1, 3)))
+
+    for reader in (source, scene.source()):
+        with pytest.raises(Corrupt) as caught:
+            column(reader)
+        assert str(caught.value) == (
+            f"file a.jsonl of files {scene.folder} was changed after it was recorded: it had a "
+            f"beginning and an end that hash to {was}, and has {now}: put it back as it was, and "
+            "give new rows to a file of a new name."
+        )
+    scene.write("a.jsonl", numbers(1, 2), modified_s=200)
+    assert column(source) == [1, 2]
+
+
+@pytest.mark.parametrize("place", [0, 9_999], ids=["first line", "last line"])
+def test_a_long_file_is_known_by_both_its_ends(scene: Scene, place: int) -> None:
+    """Most rewrites touch one of them: a header, a footer, a checksum, a line appended or cut."""
+    lines = [1] * 10_000
+    scene.write("a.jsonl", numbers(*lines), modified_s=200)
+    source = scene.source()
+    source.discover()
+    lines[place] = 2
+    scene.write("a.jsonl", numbers(*lines), modified_s=200)
+
+    with pytest.raises(Corrupt, match="was changed after it was recorded"):
+        column(source)
+
+
+def test_a_file_recorded_without_its_ends_goes_by_size_and_time(scene: Scene) -> None:
+    """Records of earlier versions say nothing more, and are read as they were."""
+    scene.write("a.jsonl", numbers(1, 2))
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(files_discovery, "hash_ends", lambda file: "")
+        assert scene.source().discover() == 1
+
+    assert column(scene.source()) == [1, 2]
+    entry = FileEntry("a.jsonl", 18, "1", 1, 0, 18, "jsonl", "bytes")
+    earlier = msgspec.json.encode(msgspec.to_builtins(entry)[:8])
+    assert msgspec.json.decode(earlier, type=FileEntry) == entry
 
 
 def test_a_file_that_was_changed_gives_no_rows(scene: Scene) -> None:

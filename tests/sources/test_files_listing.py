@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
 from penstock.sources import files_discovery
 from penstock.sources.files_listing import Folder, Found, RangedFile
 from penstock.sources.files_names import Names
@@ -188,3 +188,14 @@ def test_more_new_files_than_a_look_takes_are_recorded_in_order(
 
     assert source.discover() == 10
     assert column(source) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/hostname", "../outside.jsonl", "a/../../outside.jsonl", "\0"]
+)
+def test_a_recorded_path_outside_the_folder_is_refused(scene: Scene, path: str) -> None:
+    """The record lies on a store: whoever writes to it must not have files read from this host."""
+    (scene.folder.parent / "outside.jsonl").write_text("{}")
+
+    with pytest.raises(Corrupt, match="is not below"):
+        Folder(scene.folder).open(path, 2, "1")

@@ -183,7 +183,8 @@ def test_a_bad_row_stops_the_reading(scene: Scene, case: str) -> None:
         rows(source)
 
     assert str(caught.value) == (
-        f"file {name} of files {scene.folder} cannot be read at byte {bad[0][0]} ({bad[0][1]}): "
+        f"file {name} of files {scene.folder} cannot be read at byte {bad[0][0]}, which is offset "
+        f"{bad[0][0]} of partition 0 ({bad[0][1]}): "
         "give it other columns by a schema, or leave out such rows by poison='quarantine'."
     )
 
@@ -212,7 +213,7 @@ def test_values_that_would_change_are_bad_rows_of_parquet(scene: Scene) -> None:
     scene.write("a.parquet", parquet([{"n": n} for n in (1, 300, 3, -200, 5)]))
     schema = pa.schema([("n", pa.int8())])
 
-    with pytest.raises(Invalid, match=r"cannot be read at row 1 \(Integer value 300 not in range"):
+    with pytest.raises(Invalid, match=r"at row 1, .* \(Integer value 300 not in range"):
         column(scene.source(schema=schema))
     source = scene.source(schema=schema, poison="quarantine")
     assert [(row["offset"], row["n"]) for row in rows(source)] == [(0, 1), (2, 3), (4, 5)]
@@ -254,7 +255,7 @@ def test_another_schema_than_a_file_was_recorded_with_is_told_when_it_is_read(
     scene.source().discover()
     settings: dict[str, Any] = {"schema": pa.schema([pa.field("m", pa.int64(), nullable=False)])}
 
-    with pytest.raises(Invalid, match=r"at byte 0 \(it lacks column 'm', which may not be null\)"):
+    with pytest.raises(Invalid, match=r"at byte 0, .* \(it lacks column 'm', which may not be"):
         rows(scene.source(**settings))
     lenient = scene.source(**settings, poison="quarantine")
     assert rows(lenient) == []

@@ -6,11 +6,13 @@ import boto3
 import pytest
 
 from penstock.clock import SystemChance, SystemClock
-from penstock.errors import Corrupt, Gone, Invalid
+from penstock.errors import Corrupt, Gone, Invalid, Unavailable
 from penstock.sources import files_s3
 from penstock.sources.files import Files
 from penstock.sources.protocol import Range
 from tests.sources.test_files import Counted, column, jsonl, numbers, parquet, rows
+from tests.support.clocks import SteppingClock
+from tests.support.s3_stub import Reply, s3_stub
 from tests.support.servers import BUCKET, Endpoint
 
 if TYPE_CHECKING:
@@ -136,3 +138,36 @@ def test_a_bucket_that_is_not_there_is_said_to_be(moto_prefix: Prefix) -> None:
 
     with pytest.raises(Invalid, match="its bucket does not exist"):
         source.spans()
+
+
+PAGE = b"<html><body>not here</body></html>"
+ROWS = Reply(200, body=b"rows", headers={"ETag": '"v"'})
+
+
+def test_a_page_of_a_proxy_says_nothing_of_an_object(use: Callable[[Endpoint], None]) -> None:
+    """An object that is there is not called removed, changed or empty because of it."""
+    same = Reply(200, headers={"ETag": '"v"'})
+    listed = Reply(200, body=b"<R><IsTruncated>false</IsTruncated></R>")
+    with s3_stub(ROWS) as stub:
+        use(stub.endpoint)
+        bucket = files_s3.Bucket("in", "", SteppingClock(), SystemChance())
+        for page in (404, 403, 200, 416):
+            stub.replies[:] = [Reply(page, body=PAGE), ROWS]
+            assert bucket.get("a", '"v"', 0, 3) == b"rows"
+            stub.replies[:] = [Reply(page, body=PAGE), listed]
+            assert list(bucket.files(lambda path: True, None)) == []
+        stub.replies[:] = [Reply(412, body=PAGE), same, ROWS]
+        assert bucket.get("a", '"v"', 0, 3) == b"rows"
+        stub.replies[:] = [Reply(404, body=b"<Error>", length=99)]
+        with pytest.raises(Unavailable, match="status 404, cut off after 7 of 99 bytes"):
+            bucket.get("a", '"v"', 0, 3)
+
+
+def test_a_look_at_a_refused_object_can_find_it_removed(use: Callable[[Endpoint], None]) -> None:
+    """HEAD answers without a body: its 404 is one."""
+    with s3_stub(Reply(412, "PreconditionFailed"), Reply(404)) as stub:
+        use(stub.endpoint)
+        bucket = files_s3.Bucket("in", "", SteppingClock(), SystemChance())
+
+        with pytest.raises(Gone, match="was recorded and is no longer there"):
+            bucket.get("a", '"v"', 0, 3)

@@ -1,14 +1,18 @@
 """Notes: what a producer has a partition remember beside its mark, in the same swap."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pyarrow as pa
 import pytest
 
 from penstock.clock import SystemChance
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
+from penstock.ids import Key
 from penstock.sources import Log
 from penstock.sources.log_append import Batch, Claim, Taken, Writer, append, stage
 from penstock.sources.log_look import read_tail
+from penstock.sources.log_pieces import children, hash_of
 from penstock.sources.log_segment import encode
 from penstock.sources.log_tail import Mark, Piece, tail_register
 from tests.support.logs import EVENTS, append_each, column, new_log, numbered, run, tail_of
@@ -121,3 +125,59 @@ def test_a_claim_may_change_how_far_its_producer_is() -> None:
     assert found == [Taken(4, "four")]
     assert (home.marks["ada"], home.note_of("ada")) == (Mark(2, 9, 1, 6), "nine")
     assert (other.marks["ada"], other.note_of("ada")) == (Mark(2, 0, 0, 6), "")
+
+
+def page(*heights: int, reach: Sequence[tuple[int, int]] = ((0, 1), (1, 3))) -> bytes:
+    """A page that lists pieces of these heights, and from and up to these offsets."""
+    return msgspec.json.encode(
+        [
+            Piece(height, first, stop, 1, 100, 5, 5, None, Key(KEY), "abc")
+            for height, (first, stop) in zip(heights, reach, strict=False)
+        ]
+    )
+
+
+NOT_MEETING: dict[str, Sequence[tuple[int, int]]] = {
+    "twice": [(0, 3), (0, 3)],
+    "overlap": [(0, 2), (1, 3)],
+    "gap": [(0, 1), (2, 3)],
+    "later": [(1, 2), (2, 3)],
+    "shorter": [(0, 1), (1, 2)],
+    "longer": [(0, 1), (1, 4)],
+    "nothing in one": [(0, 3), (3, 3)],
+    "backwards": [(0, 4), (4, 3)],
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (page(1), "its pieces are of another height"),
+        (page(0, 2), "its pieces are of another height"),
+        (b"[" * 200_000, "is no page"),
+        (b"{}", "is no page"),
+        (page(), "do not meet"),
+        *((page(0, 0, reach=reach), "do not meet") for reach in NOT_MEETING.values()),
+        (page(0).replace(b"partitions", b"../../partitions"), "is no page"),
+    ],
+    ids=["itself", "deeper", "nested", "something else", "empty", *NOT_MEETING, "elsewhere"],
+)
+def test_a_page_that_leads_nowhere_is_refused(body: bytes, says: str) -> None:
+    """A page that lists itself would be read for ever."""
+    listed = Piece(1, 0, 3, 3, 100, 5, 5, None, Key(KEY), hash_of(body))
+    reading = children(listed)
+    next(reading)
+
+    with pytest.raises(Corrupt, match=says):
+        reading.send(body)
+
+
+def test_a_page_of_pieces_one_lower_is_read() -> None:
+    """As every page is that was ever written."""
+    listed = Piece(1, 0, 3, 3, 100, 5, 5, None, Key(KEY), hash_of(page(0, 0)))
+    reading = children(listed)
+    next(reading)
+
+    with pytest.raises(StopIteration) as done:
+        reading.send(page(0, 0))
+    assert [piece.height for piece in done.value.value] == [0, 0]

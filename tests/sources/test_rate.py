@@ -466,3 +466,76 @@ def test_a_resume_offset_beyond_the_end_is_refused() -> None:
     """A shorter stream is another one: what was read of the old one is not in it."""
     with pytest.raises(Invalid, match="ends at offset 10"):
         Rate(rows=10).plan({"0": 11}, Limits())
+
+
+BURSTS = Rate(rows=100, burst_rows=10, key="user", keys=5)
+PAUSE_S = (60, 600, 3_600, 86_400)
+
+
+def happened_s(source: Rate) -> list[float]:
+    """When each row of the first partition happened, after the first."""
+    [batch] = source.read("0", Range(start=0, stop=100))
+    return [(at - START).total_seconds() for at in batch.column("at").to_pylist()]
+
+
+def test_rows_come_in_bursts_with_pauses_of_all_lengths_between_them() -> None:
+    """What waits for silence, or for a state to expire, has something to wait for."""
+    found = happened_s(BURSTS)
+    gaps = [round(after - before, 6) for before, after in pairwise(found)]
+
+    assert [gap for gap in gaps if gap > 1] == [PAUSE_S[number % 4] + 0.001 for number in range(9)]
+    assert gaps.count(0.001) == 90
+    assert sorted(found) == found
+
+
+def test_a_moment_is_found_among_bursts() -> None:
+    """Also one in a pause: the first row after it."""
+    offsets = [
+        BURSTS.offsets_at(START_MS + at_ms)["0"]
+        for at_ms in (-1, 0, 5, 9, 10, 60_009, 60_010, 60_011, 660_019, 10**12)
+    ]
+
+    assert offsets == [0, 0, 5, 9, 10, 10, 10, 11, 20, 100]
+
+
+@given(st.integers(0, 100), st.integers(1, 40))
+def test_a_row_of_a_burst_is_the_same_in_every_range(start: int, burst_rows: int) -> None:
+    """As everything about a generated row, its time follows from its offset alone."""
+    source = replace(BURSTS, burst_rows=burst_rows)
+    whole = happened_s(source)
+    batches = source.read("0", Range(start=start, stop=100))
+
+    found = [at for batch in batches for at in batch.column("at").to_pylist()]
+    assert [(at - START).total_seconds() for at in found] == whole[start:]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"burst_rows": 0},
+        {"burst_rows": 5, "pauses": ()},
+        {"burst_rows": 5, "pauses": (timedelta(days=-1),)},
+        {"burst_rows": 5, "rows_per_s": 10.0},
+        {"burst_rows": 1, "rows": 10_000_000},
+        {"key": "user", "key_with": ("nothing",)},
+        {"key": "user", "key_with": ("at",), "event_time": "at"},
+    ],
+    ids=str,
+)
+def test_bursts_and_keys_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
+    """When the source is made."""
+    with pytest.raises(Invalid, match="rate source"):
+        Rate(**{"rows": 100, **settings})
+
+
+def test_further_columns_go_with_the_key() -> None:
+    """A key of two columns comes again only if both do."""
+    columns = {"user": pa.string(), "shop": pa.int32(), "free": pa.string()}
+    source = Rate(
+        columns=columns, rows=300, key="user", keys=7, key_with=("shop",), key_prefix="key"
+    )
+    [batch] = source.read("0", Range(start=0, stop=300))
+    rows = [(row["user"], row["shop"]) for row in batch.to_pylist()]
+
+    assert set(rows) == {(f"key-{rank}", rank) for rank in range(7)}
+    assert len(set(batch.column("free").to_pylist())) == 300

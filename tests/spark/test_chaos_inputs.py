@@ -84,7 +84,7 @@ def test_a_job_of_state_alone_runs_for_so_many_seconds(tmp_path: Path) -> None:
     file.write_text(ENDLESS.format(begin=now.isoformat()))
 
     result = chaos.run(
-        file, seed=4, root="folder", duration_s=75.0, epoch_records=250, count=2, evenly=True,
+        file, seed=4, root="folder", duration_s=120.0, epoch_records=250, count=2, evenly=True,
         faults=frozenset({Family.EXECUTOR, Family.WORKER}),
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_job_of_state_alone_runs_for_so_many_seconds(tmp_path: Path) -> None:
     epochs = len(commits(result.run.happenings))
     assert epochs >= 2
     assert check_of(result, "replay").counted["epochs"] == epochs
-    assert "--duration 75.0" in result.run.command
+    assert "--duration 120.0" in result.run.command
     assert result.run.asked["sinks"] == "none"
 
 

@@ -167,4 +167,4 @@ def test_small_files_share_a_task(tmp_path: Path) -> None:
 
     partitions = source.reader(source.schema()).partitions()
 
-    assert [len(partition.value) for partition in partitions] == [256, 44]
+    assert [len(partition.value[1]) for partition in partitions] == [256, 44]

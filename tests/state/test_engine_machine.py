@@ -31,7 +31,8 @@ from penstock.state.keys import decode_key, encode_key
 from penstock.state.kinds import List, Map, Timer, Value
 from penstock.state.layout import DATA, EXPIRY, TIMER, group_of_entry, time_from
 from penstock.state.settings import StateSettings
-from penstock.state.workspace import UNSET_MS, Due, EpochTimes, Workspace
+from penstock.state.stamps import UNSET_MS, stamped_ms
+from penstock.state.workspace import Due, EpochTimes, Workspace
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MACHINE_EXAMPLES", "250"))
 SHARES = 6
@@ -85,49 +86,115 @@ passing = st.sampled_from([0, TTL_MS // 2, TTL_MS, 3 * TTL_MS])
 moments = st.sampled_from([-2, 0, 3, 6, 9, 12, 20, 30])
 
 
+@dataclass(frozen=True)
+class Kept:
+    """An entry: its value, when it was written, and whether that is the event time of a call."""
+
+    value: Any
+    stamp_ms: int | None = None
+    is_own: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """The times by which a function reads and writes."""
+
+    times: EpochTimes
+    own_ms: int | None = None
+
+    def now_ms(self, state: str) -> int | None:
+        own = self.own_ms if ttl_clock(SPECS[state]) is StateClock.EVENT else None
+        return self.clock_ms(state) if own is None else own
+
+    def clock_ms(self, state: str) -> int | None:
+        clock = ttl_clock(SPECS[state])
+        return None if clock is None else self.times.now_ms(clock)
+
+    def is_over(self, state: str, kept: Kept) -> bool:
+        now_ms = self.now_ms(state) if kept.is_own else self.clock_ms(state)
+        if now_ms is None or kept.stamp_ms is None:
+            return False
+        return kept.stamp_ms + TTL_MS <= now_ms
+
+    def stamped(self, state: str, value: Any, before: Kept | None) -> Kept:
+        now_ms = self.now_ms(state)
+        if before is not None and not self.is_over(state, before) and _is_later(before, now_ms):
+            return Kept(value, before.stamp_ms, before.is_own)
+        is_own = ttl_clock(SPECS[state]) is StateClock.EVENT and self.own_ms is not None
+        return Kept(value, now_ms, is_own)
+
+
+def _is_later(kept: Kept, now_ms: int | None) -> bool:
+    return kept.stamp_ms is not None and (now_ms is None or now_ms < kept.stamp_ms)
+
+
+Where = tuple[Place, str]
+
+
 @dataclass
 class Model:
-    """Entries by key and state: what is under which sub-key, and when it was written."""
+    """Entries by key and state: what is under which sub-key; and when each may be removed."""
 
-    entries: dict[tuple[Place, str], dict[Any, tuple[Any, int | None]]] = field(
-        default_factory=dict
-    )
+    entries: dict[Where, dict[Any, Kept]] = field(default_factory=dict)
+    ends: set[tuple[int, Place, str, Any]] = field(default_factory=set)
+    written: set[tuple[Place, str, Any]] = field(default_factory=set)
+    """By this attempt."""
 
     def copy(self) -> "Model":
-        return Model({where: dict(found) for where, found in self.entries.items() if found})
+        entries = {where: dict(found) for where, found in self.entries.items() if found}
+        return Model(entries, set(self.ends))
 
-    def at(self, place: Place, state: str) -> dict[Any, tuple[Any, int | None]]:
+    def at(self, place: Place, state: str) -> dict[Any, Kept]:
         return self.entries.setdefault((place, state), {})
 
-    def put(self, place: Place, state: str, sub: Any, value: Any, times: EpochTimes) -> None:
-        clock = ttl_clock(SPECS[state])
-        self.at(place, state)[sub] = (value, None if clock is None else times.now_ms(clock))
+    def put(self, place: Place, state: str, sub: Any, value: Any, call: Call) -> None:
+        found = self.at(place, state)
+        found[sub] = call.stamped(state, value, found.get(sub))
+        self.written.add((place, state, sub))
 
-    def append(self, place: Place, state: str, added: list[int], times: EpochTimes) -> None:
-        last = self.at(place, state).get(COUNTER, (0, None))[0]
+    def append(self, place: Place, state: str, added: list[int], call: Call) -> None:
+        last = self.at(place, state).get(COUNTER, Kept(0)).value
         for number, value in enumerate(added, last + 1):
-            self.put(place, state, number, value, times)
+            self.at(place, state).pop(number, None)
+            self.put(place, state, number, value, call)
         if added:
-            self.put(place, state, COUNTER, last + len(added), times)
+            self.put(place, state, COUNTER, last + len(added), call)
+
+    def index(self, times: EpochTimes) -> None:
+        """Write down when the entries that were written may be removed."""
+        for place, state, sub in self.written:
+            clock, kept = ttl_clock(SPECS[state]), self.at(place, state).get(sub)
+            if clock is not None and kept is not None:
+                now_ms = times.now_ms(clock)
+                known = [at for at in (kept.stamp_ms, now_ms) if at is not None]
+                ends_ms = UNSET_MS if kept.stamp_ms is None else max(known) + TTL_MS
+                self.ends.add((ends_ms, place, state, sub))
 
     def expire(self, times: EpochTimes) -> int:
-        return sum(
-            self.expire_state(state, found, times) for (_, state), found in self.entries.items()
-        )
+        removed = 0
+        for end in list(self.ends):
+            ends_ms, place, state, sub = end
+            clock = ttl_clock(SPECS[state])
+            now_ms = None if clock is None else times.now_ms(clock)
+            if now_ms is not None and ends_ms <= now_ms:
+                self.ends.remove(end)
+                removed += self.expire_entry((place, state, sub), now_ms)
+        return removed
 
-    def expire_state(
-        self, state: str, found: dict[Any, tuple[Any, int | None]], times: EpochTimes
-    ) -> int:
-        clock = ttl_clock(SPECS[state])
-        now_ms = None if clock is None else times.now_ms(clock)
-        if now_ms is None:
+    def expire_entry(self, where: tuple[Place, str, Any], now_ms: int) -> int:
+        place, state, sub = where
+        found = self.at(place, state)
+        if sub not in found or where in self.written:
             return 0
-        over = [s for s, (_, at) in found.items() if at is not None and at + TTL_MS <= now_ms]
-        for sub in over:
-            del found[sub]
-        for sub, (value, stamp_ms) in found.items():
-            found[sub] = (value, now_ms if stamp_ms is None else stamp_ms)
-        return sum(1 for sub in over if SPECS[state].kind != "list" or sub != COUNTER)
+        kept = found[sub]
+        if kept.stamp_ms is None:
+            kept = found[sub] = Kept(kept.value, now_ms)
+        assert kept.stamp_ms is not None
+        if kept.stamp_ms + TTL_MS > now_ms:
+            self.ends.add((kept.stamp_ms + TTL_MS, place, state, sub))
+            return 0
+        del found[sub]
+        return int(SPECS[state].kind != "list" or sub != COUNTER)
 
     def due(self, times: EpochTimes) -> list[Due]:
         found = []
@@ -137,19 +204,16 @@ class Model:
                 found += [Due(at, group, key, state) for at in entries if at <= now_ms]
         return sorted(found, key=lambda due: (due.at_ms, due.group, encode_key(due.key), due.state))
 
-    def has(self, due: Due) -> bool:
-        return due.at_ms in self.at((due.group, due.key), due.state)
-
-    def seen_by(self, place: Place, state: str) -> Any:
+    def seen_by(self, place: Place, state: str, call: Call) -> Any:
         """What a function sees."""
-        found = self.at(place, state)
+        found = {s: k for s, k in self.at(place, state).items() if not call.is_over(state, k)}
         match SPECS[state].kind:
             case "value":
-                return found[None][0] if found else None
+                return found[None].value if found else None
             case "map":
-                return [(sub, found[sub][0]) for sub in sorted(found)]
+                return [(sub, found[sub].value) for sub in sorted(found)]
             case "list":
-                return [found[number][0] for number in sorted(found) if number != COUNTER]
+                return [found[number].value for number in sorted(found) if number != COUNTER]
             case _:
                 return sorted(found)
 
@@ -202,16 +266,16 @@ def parsed(group: int, entry: bytes, start: int) -> tuple[Place, str, Any]:
     return (group, key), state, readings[SPECS[state].kind]()
 
 
-def body(state: str, sub: Any, raw: bytes) -> tuple[Any, int | None]:
-    spec, stamp_ms = SPECS[state], None
+def body(state: str, sub: Any, raw: bytes) -> Kept:
+    spec, stamp_ms, is_own = SPECS[state], None, False
     if spec.ttl is not None:
-        stamp_ms, raw = time_from(raw, 0), raw[8:]
-        stamp_ms = None if stamp_ms == UNSET_MS else stamp_ms
+        is_own, stamp_ms = time_from(raw, 0) > 1 << 61, stamped_ms(raw)
+        stamp_ms, raw = None if stamp_ms == UNSET_MS else stamp_ms, raw[8:]
     if spec.kind == "timer":
-        return raw or None, None
+        return Kept(raw or None)
     if spec.kind == "list" and sub == COUNTER:
-        return int.from_bytes(raw, "big"), stamp_ms
-    return msgspec.msgpack.decode(raw), stamp_ms
+        return Kept(int.from_bytes(raw, "big"), stamp_ms, is_own)
+    return Kept(msgspec.msgpack.decode(raw), stamp_ms, is_own)
 
 
 @dataclass
@@ -273,15 +337,20 @@ class EngineMachine(RuleBasedStateMachine):
         """Attempts at the epoch that comes next. The others are zombies."""
         return [attempt for attempt in self.tries if attempt.epoch == self.epoch + 1]
 
-    def edited(self, which: int, place: Place) -> tuple[dict[str, Any], Model, EpochTimes]:
-        """The handles of an attempt at a key, and what mirrors them."""
+    def edited(self, which: int, place: Place) -> tuple[dict[str, Any], Model, Call]:
+        """The handles of an attempt at a key, what mirrors them, and the times of the call: one in
+        four has no event time of its own, one is late."""
         attempt = self.pick(which)
+        ahead_ms = (None, 3, -TTL_MS - 2, TTL_MS + 2)[self.worked % 4]
+        watermark_ms = attempt.space.times.watermark_ms or 0
+        call = Call(attempt.space.times, None if ahead_ms is None else watermark_ms + ahead_ms)
+        attempt.space.call_at(call.own_ms)
         group, key = place[0], encode_key(place[1])
         if (which + group) % 2:
             next(attempt.space.visit([group], [key]))
         else:
             attempt.space.bind(group, key)
-        return attempt.space.states, attempt.model, attempt.space.times
+        return attempt.space.states, attempt.model, call
 
     # The life of attempts and hosts.
 
@@ -339,6 +408,7 @@ class EngineMachine(RuleBasedStateMachine):
         )
         path = self.folder / f"{attempt.epoch}-{attempt.name}.sst"
         attempt.delta = attempt.space.finish(path, marker, SETTINGS)
+        attempt.model.index(attempt.space.times)
         attempt.finished = attempt.model.copy()
         return attempt.finished
 
@@ -390,34 +460,32 @@ class EngineMachine(RuleBasedStateMachine):
     def same(self, database: PartitionDatabase) -> None:
         """A database against the dicts, whole."""
         found, timers, expiring = read_back(database)
-        assert found == self.committed.copy()
+        assert found.entries == self.committed.copy().entries
         assert database.marker == (self.chain[-1].marker if self.chain else None)
         clock_bytes = {StateClock.EVENT: 0, StateClock.PROCESSING: 1}
-        wanted_timers, wanted_expiring = set(), set()
-        for (place, state), entries in found.entries.items():
-            for sub, (_, stamp_ms) in entries.items():
-                if SPECS[state].kind == "timer":
-                    wanted_timers.add((clock_bytes[SPECS[state].clock], sub, place, state))
-                elif SPECS[state].ttl is not None:
-                    ends_ms = UNSET_MS if stamp_ms is None else stamp_ms + TTL_MS
-                    wanted_expiring.add((ends_ms, place, state, sub))
+        wanted_timers = {
+            (clock_bytes[SPECS[state].clock], sub, place, state)
+            for (place, state), entries in found.entries.items()
+            for sub in entries
+            if SPECS[state].kind == "timer"
+        }
         assert timers == wanted_timers
-        assert expiring >= wanted_expiring
+        assert expiring == self.committed.ends
 
     # What a function does with its state.
 
     @rule(which=attempts, place=places, state=named("value"), value=values)
     def set_value(self, which: int, place: Place, state: str, value: int) -> None:
-        handles, model, times = self.edited(which, place)
+        handles, model, call = self.edited(which, place)
         handles[state].set(value)
-        model.put(place, state, None, value, times)
+        model.put(place, state, None, value, call)
 
     @rule(which=attempts, place=places, state=named("map"), some=several(subs), value=values)
     def set_entries(self, which: int, place: Place, state: str, some: set[int], value: int) -> None:
-        handles, model, times = self.edited(which, place)
+        handles, model, call = self.edited(which, place)
         for sub in some:
             handles[state].set(sub, value)
-            model.put(place, state, sub, value, times)
+            model.put(place, state, sub, value, call)
 
     @rule(which=attempts, place=places, state=named("map"), some=several(subs))
     def remove_entries(self, which: int, place: Place, state: str, some: set[int]) -> None:
@@ -428,25 +496,25 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(which=attempts, place=places, state=named("map"), start=subs, stop=subs)
     def scan(self, which: int, place: Place, state: str, start: int, stop: int) -> None:
-        handles, model, _ = self.edited(which, place)
-        found = model.at(place, state)
-        expected = [(sub, found[sub][0]) for sub in sorted(found) if start <= sub < stop]
+        handles, model, call = self.edited(which, place)
+        found = dict(model.seen_by(place, state, call))
+        expected = [(sub, found[sub]) for sub in sorted(found) if start <= sub < stop]
         assert list(handles[state].items(start, stop)) == expected
         assert (start in handles[state]) == (start in found)
-        assert handles[state].get(start, -1) == found.get(start, (-1, None))[0]
+        assert handles[state].get(start, -1) == found.get(start, -1)
 
     @rule(which=attempts, place=places, state=named("list"), added=st.lists(values, max_size=3))
     def append(self, which: int, place: Place, state: str, added: list[int]) -> None:
-        handles, model, times = self.edited(which, place)
+        handles, model, call = self.edited(which, place)
         handles[state].extend(added)
-        model.append(place, state, added, times)
+        model.append(place, state, added, call)
 
     @rule(which=attempts, place=places, state=named("timer"), some=several(moments))
     def set_timers(self, which: int, place: Place, state: str, some: set[int]) -> None:
-        handles, model, times = self.edited(which, place)
+        handles, model, call = self.edited(which, place)
         for at in some:
             handles[state].set(at)
-            model.put(place, state, at, None, times)
+            model.put(place, state, at, None, call)
 
     @rule(which=attempts, place=places, state=named("timer"), some=several(moments))
     def cancel_timers(self, which: int, place: Place, state: str, some: set[int]) -> None:
@@ -460,19 +528,17 @@ class EngineMachine(RuleBasedStateMachine):
         """Each timer that fires may set the next one, and may cancel others that are due."""
         attempt = self.pick(which)
         model, handles, times = attempt.model, attempt.space.states, attempt.space.times
-        left = model.due(times)
         for due in attempt.space.due():
             place = (due.group, due.key)
-            left = [each for each in left if model.has(each)]
-            assert due == left.pop(0)
+            assert due == model.due(times)[0]
             del model.at(place, due.state)[due.at_ms]
             if clear:
                 handles["wake"].clear()
                 model.at(place, "wake").clear()
             if delay is not None:
                 handles["nap"].set(due.at_ms + delay)
-                model.put(place, "nap", due.at_ms + delay, None, times)
-        assert [each for each in left if model.has(each)] == []
+                model.put(place, "nap", due.at_ms + delay, None, Call(times))
+        assert model.due(times) == []
 
     @rule(which=attempts)
     def expire(self, which: int) -> None:
@@ -490,18 +556,20 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(which=attempts, place=places)
     def look(self, which: int, place: Place) -> None:
         """Every state of a key, as a function sees it."""
-        handles, model, _ = self.edited(which, place)
+        handles, model, call = self.edited(which, place)
         for state, handle in handles.items():
-            assert shown(handle) == model.seen_by(place, state)
+            assert shown(handle) == model.seen_by(place, state, call)
 
     @rule(which=attempts)
     def visit(self, which: int) -> None:
         """Every key in turn, its values fetched with those of all others."""
         attempt = self.pick(which)
+        attempt.space.call_at(None)
+        call = Call(attempt.space.times)
         groups, keys = [group for group, _ in PLACES], [encode_key(key) for _, key in PLACES]
         for place, _ in zip(PLACES, attempt.space.visit(groups, keys), strict=True):
             for state, handle in attempt.space.states.items():
-                assert shown(handle) == attempt.model.seen_by(place, state)
+                assert shown(handle) == attempt.model.seen_by(place, state, call)
 
 
 @pytest.mark.parametrize("share", range(SHARES))

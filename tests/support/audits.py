@@ -125,21 +125,7 @@ class Scene:
 
     def forge(self, epoch: int, change: Callable[[Manifest], Manifest]) -> None:
         """Change a manifest as somebody would who knows how: every hash up to HEAD fits again."""
-        ref = None
-        manifests = [each for each in self.root.history() if each.epoch >= epoch]
-        for manifest in reversed(manifests):
-            changed = change(manifest) if manifest.epoch == epoch else manifest
-            if ref is not None:
-                changed = msgspec.structs.replace(changed, parent=ref)
-            commit = CommitId(f"forged{manifest.epoch}")
-            changed = msgspec.structs.replace(changed, commit=commit)
-            key = manifest_key(changed.epoch, commit)
-            ref = ref_to(key, encode(changed))
-            self.store.put(key, encode(changed))
-        head = self.root.head()
-        recent = tuple((Epoch(n), CommitId(f"forged{n}")) for n in range(epoch, head.epoch + 1))
-        forged = msgspec.structs.replace(head, manifest=ref, recent=recent)
-        self.store.put(HEAD_KEY, seal(forged))
+        forge(self.root, epoch, change)
 
     def contents(self) -> dict[str, bytes]:
         """Every object of the root."""
@@ -152,6 +138,25 @@ class Scene:
                 found[entry.key] = stored.body
             after = page[-1].key
         return found
+
+
+def forge(root: Root, epoch: int, change: Callable[[Manifest], Manifest]) -> None:
+    """Change the manifest of an epoch of a root, and every hash from there up to HEAD."""
+    ref = None
+    manifests = [each for each in root.history() if each.epoch >= epoch]
+    for manifest in reversed(manifests):
+        changed = change(manifest) if manifest.epoch == epoch else manifest
+        if ref is not None:
+            changed = msgspec.structs.replace(changed, parent=ref)
+        commit = CommitId(f"forged{manifest.epoch}")
+        changed = msgspec.structs.replace(changed, commit=commit)
+        key = manifest_key(changed.epoch, commit)
+        ref = ref_to(key, encode(changed))
+        root.store.put(key, encode(changed))
+    head = root.head()
+    recent = tuple((Epoch(n), CommitId(f"forged{n}")) for n in range(epoch, head.epoch + 1))
+    forged = msgspec.structs.replace(head, manifest=ref, recent=recent)
+    root.store.put(HEAD_KEY, seal(forged))
 
 
 def check_of(found: Audited, name: str) -> Check:

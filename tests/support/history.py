@@ -54,7 +54,7 @@ def staged(
     if snapshot and epoch > 1:
         key = snapshot_key(OPERATOR, 0, epoch, attempt, "whole")
         file = yield from stage(key, f"before {epoch}".encode(), Point.STAGE_SNAPSHOT)
-        cut = Snapshot(epoch=Epoch(epoch - 1), files=(SnapshotFile(name="whole", ref=file),))
+        cut = Snapshot(epoch=Epoch(epoch - 1), files=(SnapshotFile(name="000009.sst", ref=file),))
     if again is not None:
         cut = Snapshot(epoch=Epoch(epoch - 1), files=again.files, tail=again.deltas)
     output = yield from stage(

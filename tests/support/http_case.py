@@ -86,7 +86,7 @@ def http_server(shelf: Shelf) -> Iterator[int]:
     """The port of a server with this shelf."""
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.shelf = shelf
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield server.server_address[1]
         finally:

@@ -11,21 +11,22 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.checkpoint.manifest import PartitionState
-from penstock.checkpoint.open_store import open_store
 from penstock.checkpoint.recovery import Lineage
 from penstock.checkpoint.root import Root
+from penstock.checkpoint.signed_store import open_root_store
 from penstock.checkpoint.snapshots import SnapshotPolicy
 from penstock.clock import Clock, SystemChance
 from penstock.errors import Unavailable
 from penstock.ids import Epoch, Generation, Key, Token
 from penstock.runtime.checking import Outcome
+from penstock.runtime.compatibility import check_same_job
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.loop import EpochLoop, Runner, position_of
 from penstock.runtime.packing import Packer
 from penstock.runtime.planning import Planner
-from penstock.runtime.position import check_same_job
 from penstock.runtime.processing import failure_part, process
 from penstock.runtime.reading import read
+from penstock.runtime.row_values import python_rows
 from penstock.runtime.settings import RunSettings
 from penstock.runtime.telling import Listener, Ran
 from penstock.runtime.topology import Topology
@@ -155,7 +156,7 @@ class LocalRun:
     @property
     def root(self) -> Root:
         """The root, to look at."""
-        return Root(open_store(self.url), self.clock, SystemChance())
+        return Root(open_root_store(self.url), self.clock, SystemChance())
 
     def run(
         self,
@@ -170,7 +171,7 @@ class LocalRun:
         self.runners.append(InProcessRunner(workshop(topology, self.folder), self.seed))
         root, ran = self.root, Ran() if listener is None else Ran(listener)
         with root.lead(self.job.name) as session:
-            check_same_job(topology, session.manifest, self.url)
+            undescribed = check_same_job(topology, root, session.manifest, self.url)
             planner = Planner(
                 topology,
                 settings.limits,
@@ -180,7 +181,8 @@ class LocalRun:
                 root.chance,
                 self.direct,
             )
-            position = position_of(root, session.manifest, session.head.generation)
+            generation = session.head.generation
+            position = position_of(root, session.manifest, generation, topology, undescribed)
             runner = around(self.runners[-1])
             loop = EpochLoop(root, session, planner, runner, settings, ran, self.clock, position)
             self.loops.append(loop)
@@ -320,4 +322,4 @@ class OnePartition:
         stored = self.shop.store.get(key)
         assert stored is not None
         _, batches = open_file(key, stored.body)
-        return [row for batch in batches for row in batch.to_pylist()]
+        return [row for batch in batches for row in python_rows(pa.Table.from_batches([batch]))]

@@ -21,8 +21,8 @@ PARTS = 3
 """How many partitions most topics here have."""
 
 
-class Died(Exception):
-    """What was going on when the process ended; nothing of ours catches it."""
+class Died(BaseException):
+    """The end of a process, with the request it was at. No handler of the runtime catches it."""
 
 
 class Mortal:

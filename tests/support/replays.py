@@ -24,8 +24,8 @@ def replayed(job: ps.Job, story_of: Root, folder: Path) -> Root:
         planner = FollowingPlanner(
             topology, SETTINGS.limits, SETTINGS.snapshots, 2, clock, root.chance
         )
-        planner.story = story
-        position = position_of(root, session.manifest, session.head.generation)
+        planner.story, planner.original = story, story_of
+        position = position_of(root, session.manifest, session.head.generation, topology)
         runner = InProcessRunner(workshop(topology, folder), 3)
         settings = replace(SETTINGS, epochs_max=max(story))
         FollowingLoop(root, session, planner, runner, settings, Silent(), clock, position).run(

@@ -21,7 +21,7 @@ from penstock.checkpoint import (
 )
 from penstock.checkpoint.manifest import TableIndex
 from penstock.ids import Attempt, Epoch
-from penstock.sinks import PROVENANCE, Table, extend_index, files_since_index
+from penstock.sinks import PROVENANCE, Table, extend_index, table_tails
 from tests.support.driving import CountingChance, ManualClock
 
 LAST = Retention(epochs=1, age_s=0, grace_s=0)
@@ -88,15 +88,9 @@ class TableJob:
         """Store an index of everything committed, for the next epoch to name."""
         newest = self.session.manifest
         assert newest is not None
-        new = perform(files_since_index(Chain(), newest, self.table.name), self.root.handlers)
-        steps = extend_index(
-            self.table.name,
-            newest.tables.get(self.table.name),
-            new,
-            newest.epoch,
-            self.next_epoch,
-            Attempt(self.chance.unique()),
-        )
+        name, attempt = self.table.name, Attempt(self.chance.unique())
+        tail = perform(table_tails(Chain(), newest, [name]), self.root.handlers)[name]
+        steps = extend_index(Chain(), name, tail, self.next_epoch, attempt, newest.tally)
         return perform(steps, self.root.handlers)
 
     def collect(self) -> Collected:
