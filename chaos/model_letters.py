@@ -132,6 +132,6 @@ def stage_dead(
         for number, event in enumerate(events)
     ]
     table = pa.Table.from_pylist(rows, LETTER)
-    key, body = staged(Table(DEAD), epoch, partition, attempt, table)
+    key, body = staged(Table(DEAD, takes_any=True), epoch, partition, attempt, table)
     ref = yield from stage(key, body, Point.STAGE_OUTPUT)
     return Output(partition=partition, ref=ref, rows=len(rows))

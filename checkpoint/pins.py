@@ -13,6 +13,7 @@ An object below `pins/` that is no readable pin may be one that was damaged. Wha
 known, so nothing is collected while it is there; no job stops for it, and only a person removes it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.checkpoint.chain import Chain, is_listed
@@ -114,7 +115,7 @@ def list_pins(list_at: Point, read_at: Point) -> Steps[Pins]:
     """Every pin there is, and what else is there. Whoever removes something must not if any of
     it is unreadable: a pin may be among it."""
     found, after = Pins(), ""
-    while page := (yield Page(list_at, PIN_PREFIX, after)):
+    while page := (yield from _page(list_at, after, found)):
         for entry in page:
             try:
                 pin = yield from _looked_at(entry, list_at, read_at)
@@ -126,6 +127,17 @@ def list_pins(list_at: Point, read_at: Point) -> Steps[Pins]:
                 found.pins.append(pin)
         after = page[-1].key
     return found
+
+
+def _page(list_at: Point, after: str, found: Pins) -> Steps[Sequence[Entry]]:
+    """The next entries; none, with the reason in `found`, if there is something that cannot be
+    listed, such as a link."""
+    try:
+        page: Sequence[Entry] = yield Page(list_at, PIN_PREFIX, after)
+    except Corrupt as damage:
+        found.unreadable.append(damage)
+        return ()
+    return page
 
 
 def _looked_at(entry: Entry, list_at: Point, read_at: Point) -> Steps[Pin | PenstockError | None]:

@@ -17,7 +17,14 @@ from typing import Self
 
 from penstock.errors import Corrupt, Invalid
 
-__all__ = ["CHAIN_KEY", "KEY_LENGTH_MIN", "ChainKeys", "is_signed_place", "plain_body"]
+__all__ = [
+    "CHAIN_KEY",
+    "KEY_LENGTH_MIN",
+    "SIGNED_PREFIXES",
+    "ChainKeys",
+    "is_signed_place",
+    "plain_body",
+]
 
 CHAIN_KEY = "PENSTOCK_CHAIN_KEY"
 """The name of the key, in the environment or in the file of secrets."""

@@ -7,7 +7,8 @@ signed anew with the keys of the process that makes it.
 
 Without a key, signatures are neither made nor verified, but a signed root is not written to: the
 next reader with a key would take that for a forgery. Nor is anything deleted that decides its
-history. HEAD tells whether a root is signed, and is looked at before the first change if need be.
+history. HEAD tells whether a root is signed, and is looked at before the first change if need be;
+with a key that has not signed HEAD, nothing is changed either.
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ __all__ = ["SignedStore", "chain_keys", "open_root_store"]
 
 READS_MAX = 4
 """How often a document whose signature is wrong is read again: a wire may flip a bit, once."""
+
+
+LED_PLACES = (HEAD_KEY, "manifests/")
+"""Written by leaders and forks only, which have verified HEAD or are making it."""
 
 
 def chain_keys() -> ChainKeys:
@@ -49,6 +54,8 @@ class SignedStore:
         self._is_signed: bool | None = None
         """Whether a signature was met, which forbids changes without a key; None: HEAD was not
         looked at."""
+        self._is_ours = False
+        """Whether one of the keys is known to have signed HEAD."""
 
     def get(self, key: Key) -> Stored | None:
         """The object and its version, without its signature."""
@@ -76,9 +83,10 @@ class SignedStore:
         return self.plain.replace(key, self._closed(key, body), etag)
 
     def delete(self, key: Key) -> None:
-        """Remove the object, unless it decides a signed history and there is no key."""
+        """Remove the object, unless it decides a signed history and the key is not here."""
         if is_signed_place(key):
             self._refuse_without_key(key, "removed")
+            self._refuse_with_another_key()
         self.plain.delete(key)
 
     def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
@@ -113,9 +121,21 @@ class SignedStore:
         if not is_signed_place(key):
             return body
         if self.keys:
+            if not key.startswith(LED_PLACES):
+                self._refuse_with_another_key()
             return self.keys.signed(key, body)
         self._refuse_without_key(key, "written")
         return body
+
+    def _refuse_with_another_key(self) -> None:
+        """Raise `Corrupt` if HEAD is there and none of the keys has signed it: a process that was
+        given another root's key must not change this one."""
+        if not self.keys or self._is_ours:
+            return
+        stored = self.plain.get(HEAD_KEY)
+        if stored is not None:
+            self.keys.verified(HEAD_KEY, stored.body)
+            self._is_ours = True
 
     def _refuse_without_key(self, key: Key, done: str) -> None:
         if self.keys:

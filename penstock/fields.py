@@ -20,6 +20,7 @@ __all__ = [
     "ORDINAL_MAX",
     "SEGMENT_LENGTH_MAX",
     "TIME_MS_MAX",
+    "TIME_MS_MIN",
     "Count",
     "DatabaseFile",
     "FormatNumber",

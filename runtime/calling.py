@@ -39,12 +39,16 @@ from penstock.runtime.functions import MAIN, Form
 from penstock.runtime.grouping import Grouped
 from penstock.runtime.inbox import NO_TIME, Gathered
 from penstock.runtime.topology import OperatorNode
+from penstock.runtime.yielded import STEP_ROWS, drained, taker
+from penstock.sources.log_rows import fitted
 from penstock.state.workspace import Workspace
 
 __all__ = ["Caller", "DeadLetters", "UserError", "call_vectorised"]
 
 _TRACE_FRAMES = 8
 _OURS = (Bug, Corrupt, Unavailable)
+_THEIRS = (Exception, SystemExit)
+"""What a function may raise. One that calls `sys.exit()` has failed like any other."""
 
 
 class UserError(Invalid):
@@ -91,6 +95,7 @@ class Caller:
         )
         self._quarantines = operator.on_error == "quarantine"
         self._where = f"operator {operator.name!r}"
+        self._take = taker(wrapped.outputs.values())
         self._plain = set(self.emitted) == {MAIN} and not self._quarantines
 
     def fire_timers(self) -> None:
@@ -139,18 +144,22 @@ class Caller:
         emitted: Emitted,
     ) -> None:
         call, rest, close = self._call, self._rest, emitted.calls.append
-        rows, extend = emitted.rows, emitted.rows.extend
+        rows, extend, take = emitted.rows, emitted.rows.extend, self._take
         move = self._moment.move_to if self._operator.wrapped.with_moment else None
-        key = None
+        key, before = None, len(rows)
         try:
             for (key, start, stop), _ in spans:
                 if move is not None:
                     move(self._space.key)
-                extend(call(key, events(start, stop), *rest))
-                close(len(rows))
+                made = map(take, call(key, events(start, stop), *rest))
+                extend(islice(made, STEP_ROWS))
+                if len(rows) - before == STEP_ROWS:
+                    extend(drained(made, self._where))
+                before = len(rows)
+                close(before)
         except _OURS:
             raise
-        except Exception as error:
+        except _THEIRS as error:
             raise self._failed(key, error) from error
 
     def _process_keys(self, grouped: Grouped, columns: Columns, kind: type[Event]) -> None:
@@ -192,20 +201,27 @@ class Caller:
         if self._quarantines:
             self._space.overlay.begin()
         try:
-            made = self._call(key, events, *self._rest)
-            yielded = [] if made is None else list(made)
+            yielded = self._yielded(self._call(key, events, *self._rest))
             if self._quarantines:
                 self._check(yielded)
             sorted_out(yielded, self.emitted, self._where)
         except _OURS:
             raise
-        except Exception as error:
+        except _THEIRS as error:
             if not self._quarantines:
                 raise self._failed(key, error) from error
             self._space.overlay.undo()
             self.dead.add(rows, key, _said(error))
         for emitted in self.emitted.values():
             emitted.close_call(number)
+
+    def _yielded(self, made: Iterable[Any] | None) -> list[Any]:
+        """The rows of a call, each as it was when it was yielded."""
+        taken = map(self._take, () if made is None else made)
+        rows = list(islice(taken, STEP_ROWS))
+        if len(rows) == STEP_ROWS:
+            rows.extend(drained(taken, self._where))
+        return rows
 
     def _check(self, yielded: list[Any]) -> None:
         """Whether rows fit, now, while the call can still be undone."""
@@ -214,7 +230,7 @@ class Caller:
         for emitted in trial.values():
             fitted_columns(emitted.where, emitted.rows, emitted.schema)
 
-    def _failed(self, key: Any, error: Exception) -> PenstockError:
+    def _failed(self, key: Any, error: BaseException) -> PenstockError:
         if isinstance(error, _OURS):
             return error
         advice = "mend the function, or let such events go to the dead letters with "
@@ -243,7 +259,7 @@ def call_vectorised(
         made = call(None, batch, *rest)
     except _OURS:
         raise
-    except Exception as error:
+    except _THEIRS as error:
         advice = "mend the function; a vectorised one cannot be called without some of its events"
         raise UserError(where, f"raised {_said(error)}", advice, _place(error)) from error
     if MAIN not in wrapped.outputs:
@@ -256,18 +272,19 @@ def _as_table(where: str, made: Any, schema: pa.Schema) -> pa.Table:
         table = pa.table(made) if isinstance(made, dict) else made
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
-        if made is None:
-            return schema.empty_table()
-        if not isinstance(table, pa.Table):
-            found = f"returned a {type(made).__name__}"
-            raise Invalid(where, found, "return an Arrow table, or a dict of columns")
-        missing = [name for name in schema.names if name not in table.column_names]
-        if missing:
-            found = f"returned no column {missing[0]!r}"
-            raise Invalid(where, found, f"return {', '.join(schema.names)}")
-        return table.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise Invalid(where, f"returned columns that do not fit ({error})", "cast them") from error
+    if made is None:
+        return schema.empty_table()
+    if not isinstance(table, pa.Table):
+        found = f"returned a {type(made).__name__}"
+        raise Invalid(where, found, "return an Arrow table, or a dict of columns")
+    for name in schema.names:
+        count = table.column_names.count(name)
+        if count != 1:
+            found = f"returned {'no column' if not count else f'{count} columns'} {name!r}"
+            raise Invalid(where, found, f"return {', '.join(schema.names)}, each once")
+    return fitted(where, table.select(schema.names), schema)
 
 
 def _caller(
@@ -289,13 +306,13 @@ def _caller(
     return call, []
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     if isinstance(error, PenstockError):
         return str(error)
     return f"{type(error).__name__}: {error}"[:500]
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The last steps in the user's code, without ours."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if frame.filename != __file__]

@@ -22,8 +22,16 @@ LEASE = Lease()
 def sign(
     root: Annotated[str, typer.Argument(help="Where the job lives.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    vouch: Annotated[
+        bool,
+        typer.Option(
+            "--vouch",
+            help="Sign HEAD although it has no signature and other documents have one: a first "
+            "signing was cut short, and you have seen that HEAD is genuine.",
+        ),
+    ] = False,
 ) -> None:
-    """Sign HEAD, its manifests, pins and cursors with the first key of PENSTOCK_CHAIN_KEY.
+    """Sign HEAD, manifests, pins, cursors and requests with the first key of PENSTOCK_CHAIN_KEY.
 
     Run it once when a key is first set, and after a new key was put first. The job must not be
     running. It declares genuine what the root says now: look at it before.
@@ -33,7 +41,7 @@ def sign(
         or_exit(root, lambda: _refuse_led(root))
     if not yes:
         typer.confirm("Declare what this root says now to be genuine, and sign it?", abort=True)
-    _show(or_exit(root, signing.sign))
+    _show(or_exit(root, lambda: signing.sign(vouched=vouch)))
 
 
 def _refuse_led(url: str) -> None:

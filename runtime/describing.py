@@ -13,6 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from penstock.errors import Invalid
 from penstock.ids import check_name
 from penstock.runtime.functions import MAIN, Form, Wrapped
+from penstock.runtime.letters import REPLAY_ENDINGS
 from penstock.runtime.quarantine import dead_letter_sinks, with_replays
 from penstock.runtime.topology import (
     CHANGES,
@@ -83,6 +84,7 @@ class Described:
     def add_input(self, input_: Input) -> None:
         """One more source."""
         self._check_new("source", input_.name)
+        _refuse_reserved("source", input_.name)
         self.inputs[input_.name] = input_
 
     def add_operator(
@@ -98,6 +100,7 @@ class Described:
             raise Invalid(f"function {getattr(wrapped, '__name__', wrapped)!r}", found, _WRAP)
         found_name = check_name("operator", name or wrapped.name)
         self._check_new("operator", found_name)
+        _refuse_reserved("operator", found_name)
         if on_error not in ("fail", "quarantine"):
             found = f"has the policy {on_error!r}"
             raise Invalid(f"operator {found_name!r}", found, "use 'fail' or 'quarantine'")
@@ -110,6 +113,7 @@ class Described:
         if any(each.sink.name == name for each in self.sinks):
             raise Invalid(f"sink {name!r}", "is there twice", "give one another name")
         _refuse_alike("sink", name, (each.sink.name for each in self.sinks))
+        _refuse_reserved("sink", name)
         self.sinks.append(written)
 
     def _check_new(self, what: str, name: str) -> None:
@@ -132,6 +136,18 @@ def _refuse_alike(what: str, name: str, others: Iterable[str]) -> None:
             f"differs from {alike[0]!r} only in upper and lower case",
             "give one of them another name",
         )
+
+
+RESERVED_ENDINGS = (*REPLAY_ENDINGS, f".{UNDECODABLE}")
+"""Names that Penstock gives: to what an operator or a source has set aside."""
+
+
+def _refuse_reserved(what: str, name: str) -> None:
+    """A name of the user's must not stand for, or beside, one that Penstock gives by itself."""
+    ending = next((end for end in RESERVED_ENDINGS if name.casefold().endswith(end)), None)
+    if ending is not None:
+        found = f"has a name that ends with {ending!r}, as those of dead letters do"
+        raise Invalid(f"{what} {name!r}", found, "give it another name")
 
 
 _WRAP = 'wrap it: @ps.stateful(emits="user string, clicks long")'
@@ -377,7 +393,9 @@ def _sink(written: Written, outputs_of: Mapping[str, Mapping[str, pa.Schema]]) -
 def _undecodable_sinks(sources: Mapping[str, SourceNode]) -> list[SinkNode]:
     """A table for every source that leaves out what it cannot decode."""
     return [
-        SinkNode(sink=Table(f"{name}.{UNDECODABLE}"), operator=name, output=UNDECODABLE)
+        SinkNode(
+            sink=Table(f"{name}.{UNDECODABLE}", takes_any=True), operator=name, output=UNDECODABLE
+        )
         for name, node in sources.items()
         if node.sets_aside
     ]

@@ -6,9 +6,10 @@ output, column and value.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from operator import itemgetter
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -115,7 +116,7 @@ def fitted_columns(where: str, rows: list[Any], schema: pa.Schema) -> pa.Table:
         return fitted(where, rows, schema)
     except Invalid as error:
         emits = ", ".join(f"{column.name} {column.type}" for column in schema)
-        advice = f"yield what it is declared to emit: {emits}"
+        advice = f"{error.advice}; it is declared to emit {emits}"
         raise Invalid(error.subject, error.found, advice) from error
 
 
@@ -125,7 +126,15 @@ def _is_exact(values: list[Any], column: pa.Field) -> bool:
     kinds = set(map(type, values))
     if type(None) in kinds and not column.nullable:
         return False
+    if datetime in kinds and not _have_zones(values):
+        return False
     return any(is_it(column.type) and kinds <= exact for is_it, exact in _EXACT)
+
+
+def _have_zones(times: list[Any]) -> bool:
+    """Whether each has a zone of a type that is known to tell its offset."""
+    zones = {at.tzinfo for at in times if at is not None}
+    return all(isinstance(zone, timezone | ZoneInfo) for zone in zones)
 
 
 def check_is_row(where: str, row: Any) -> None:

@@ -10,11 +10,13 @@ What a parameter is follows from its annotation: a kind of state, `Events` (or `
 Everything that can be wrong with a function is said here, when the module is loaded.
 """
 
+import dis
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, overload
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -147,6 +149,7 @@ def _wrapped(
     _check_states(where, states, form)
     if form is not Form.PER_PARTITION:
         _check_generator(where, body, outputs)
+        _check_returns(where, body)
     parameters = _parameters(where, body, form, {spec.name for spec in states})
     return Wrapped(
         function=function,
@@ -212,6 +215,19 @@ def _check_generator(where: str, body: Callable[..., Any], outputs: Mapping[str,
     if not outputs and inspect.isgeneratorfunction(body):
         found = "yields rows, and does not say of which columns"
         raise Invalid(where, found, 'wrap it with `emits="user string, clicks long"`')
+
+
+def _check_returns(where: str, body: Callable[..., Any]) -> None:
+    """Raise if a generator returns a value: nothing ever sees it."""
+    if not inspect.isgeneratorfunction(body):
+        return
+    for before, step in pairwise(dis.get_instructions(inspect.unwrap(body))):
+        given = before if step.opname == "RETURN_VALUE" else step
+        is_none = given.opname in ("LOAD_CONST", "RETURN_CONST") and given.argval is None
+        if step.opname in ("RETURN_VALUE", "RETURN_CONST") and not is_none:
+            line = step.positions.lineno if step.positions else "?"
+            found = f"yields rows, and returns a value in line {line}, which nothing sees"
+            raise Invalid(where, found, "`yield` it, or `yield from` it if it is several rows")
 
 
 def _check_states(where: str, states: list[StateSpec], form: Form) -> None:

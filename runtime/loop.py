@@ -322,7 +322,8 @@ class EpochLoop:
             for table in manifest.tables:
                 self._sweep(table)
             log.info("collected %d objects, %d bytes", done.removed, done.removed_bytes)
-        except (Corrupt, Unavailable) as failure:  # what is damaged ends no job that can go on
+        except (Corrupt, Invalid, Unavailable) as failure:
+            # What is damaged, or may not be read or removed, ends no job that can go on.
             log.warning("not collected: %s", failure)
 
     def _sweep(self, table: str) -> None:

@@ -377,7 +377,9 @@ def _placed(made: Made, work: Work) -> pa.Table:
     times_us = _known(work).event_times(made.callers, fired_ms)
     by_timer = made.callers < 0
     ranks = np.full(len(times_us), RANK_LAST, np.int64)
-    ranks[by_timer] = fired_ms[-made.callers[by_timer] - 1]
+    # A timer that one at 30 has set to 15 fires after that one, and its rows come after it too.
+    fired_in_order = np.maximum.accumulate(fired_ms) if len(fired_ms) else fired_ms
+    ranks[by_timer] = fired_in_order[-made.callers[by_timer] - 1]
     unknown = pa.array(times_us == NO_TIME)
     moments = pa.array(times_us, pa.int64(), mask=unknown.to_numpy(zero_copy_only=False))
     table = made.table.append_column("_offset", pa.array(np.arange(len(times_us))))

@@ -73,5 +73,7 @@ def dead_letter_sinks(nodes: list[OperatorNode], taken: set[str]) -> list[SinkNo
         for name, output in tables.items():
             if name in taken:
                 raise Invalid(f"sink {name!r}", "has the name of dead letters", "rename it")
-            found.append(SinkNode(sink=Table(name), operator=node.name, output=output))
+            found.append(
+                SinkNode(sink=Table(name, takes_any=True), operator=node.name, output=output)
+            )
     return found

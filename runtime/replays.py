@@ -141,6 +141,6 @@ def stage_letters(
     rows = letters.select([n for n in letters.column_names if n not in PROVENANCE.names])
     for column in PROVENANCE:
         rows = rows.append_column(column, pa.array(places[column.name], column.type))
-    key, body = staged(Table(replayed_name(operator)), epoch, 0, attempt, rows)
+    key, body = staged(Table(replayed_name(operator), takes_any=True), epoch, 0, attempt, rows)
     ref = yield from stage(key, body, Point.STAGE_OUTPUT)
     return Output(partition=0, ref=ref, rows=count)

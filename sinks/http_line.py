@@ -1,11 +1,13 @@
 """One POST, as often as it takes: what each answer means, and how long to wait after it.
 
 The same request is sent again after no answer, 408, 409, 425, 429 and 5xx, a few times here
-and then by the runtime, for ever; and after a refusal that is a page of HTML, which proxies and
-load balancers give in a server's place (ADR 26). Other answers will not change by themselves. What
+and then by the runtime, for ever; and after a page of HTML with whatever status, or a temporary
+redirect, which portals, proxies and load balancers give in a server's place (ADR 26): a page for
+people to log in at is no receipt for rows. Other answers will not change by themselves. What
 a server asks for with `Retry-After` is kept to, up to a limit.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +28,11 @@ TRIES_MAX = 4
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
 """How long to wait before trying again: at first, and at most, whatever the server asks for."""
 SHOWN_MAX = 200
-PASSING = frozenset({408, 409, 425, 429})
+PASSING = frozenset({302, 303, 307, 408, 409, 425, 429})
 """Answers that another one may follow; 409 is said while the same key is still being worked on."""
+_PROLOGUE = re.compile(rb"(?:\xef\xbb\xbf|\s+|<\?xml[^>]*>|<!--.*?-->)+", re.DOTALL)
+"""What may stand before the first element of a page."""
+_PAGE = re.compile(rb"<(?:!doctype html|html|head|body)[\s>]", re.IGNORECASE)
 
 
 def check_url(where: str, url: str) -> urllib3.util.Url:
@@ -115,7 +120,7 @@ class HttpLine:
             raise _TryAgain(f"does not answer ({type(error).__name__})", None) from None
         if answer.status in PASSING or answer.status >= 500:
             raise _TryAgain(f"answered {answer.status}", _asked_for_s(answer))
-        if answer.status >= 400 and _is_page(answer):
+        if _is_page(answer):
             raise _TryAgain(f"answered {answer.status} with a page of HTML, as proxies do", None)
         if not 200 <= answer.status < 300:
             shown = self._without_secrets(answer.data.decode(errors="replace"))[:SHOWN_MAX]
@@ -131,8 +136,8 @@ class HttpLine:
 
 def _is_page(answer: Any) -> bool:
     """Whether this is for people to look at: whoever takes rows by POST speaks to programs."""
-    start = answer.data.lstrip()[:15].lower()
-    return any(map(start.startswith, (b"<html", b"<!doctype html")))
+    before = _PROLOGUE.match(answer.data)
+    return _PAGE.match(answer.data, 0 if before is None else before.end()) is not None
 
 
 def _asked_for_s(answer: Any) -> float | None:

@@ -102,6 +102,9 @@ class StagedSink(Sink, Protocol):
     partition and attempt, and its epoch can be told from it.
     """
 
+    def check(self, rows: pa.Table) -> None:
+        """Raise `Invalid` for rows that could not be read back as they are."""
+
     def encode(self, rows: pa.Table) -> bytes:
         """The object that holds these rows."""
 

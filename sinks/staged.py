@@ -23,6 +23,7 @@ def staged(
         sink.check(rows)
         return output_key(sink.name, epoch, partition, attempt), arrow_file(rows)
     assert isinstance(sink, StagedSink), "a sink is a table or is applied to"
+    sink.check(rows)
     return sink.key(epoch, partition, attempt), sink.encode(rows)
 
 

@@ -16,6 +16,7 @@ from penstock.checkpoint.layout import table_key
 from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch, Key, check_name
 from penstock.sinks.guarantee import Guarantee
+from penstock.sinks.value_check import check_calendar, check_sound
 
 __all__ = ["Format", "Table", "arrow_file", "open_file"]
 
@@ -33,6 +34,9 @@ class Table:
     name: str
     _: KW_ONLY
     format: Format = "arrow"
+    takes_any: bool = False
+    """Whether values are kept that not every reader has: of what was set aside, nothing may be
+    refused."""
 
     def __post_init__(self) -> None:
         check_name("table", self.name)
@@ -48,12 +52,24 @@ class Table:
         """Rows are visible by the commit itself."""
         return Guarantee.EXACTLY_ONCE
 
+    def check(self, rows: pa.Table) -> None:
+        """Raise `Invalid` for values that readers of the table do not have."""
+        if not self.takes_any:
+            where = f"sink {self.name}"
+            check_sound(where, rows)
+            check_calendar(where, rows)
+
     def encode(self, rows: pa.Table) -> bytes:
         """The bytes of a file. How the rows were chunked on their way makes no difference."""
         if self.format == "arrow":
             return arrow_file(rows)
         sink = pa.BufferOutputStream()
-        pq.write_table(_whole(rows), sink, compression="zstd")
+        try:
+            pq.write_table(_whole(rows), sink, compression="zstd")
+        except (pa.ArrowException, OSError) as refused:
+            found = f"cannot be written as Parquet ({refused})"
+            advice = "use format='arrow', or emit it as another type"
+            raise Invalid(f"sink {self.name}", found, advice) from refused
         body: bytes = sink.getvalue().to_pybytes()
         return body
 

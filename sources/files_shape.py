@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.sources.event_times import as_times, outside_calendar, why_outside
+from penstock.sources.exact_casts import check_castable, exact_cast
 from penstock.sources.protocol import META, META_NAME, TIME
 
 __all__ = ["Shape", "check_columns", "decode_columns", "encode_columns", "widened"]
@@ -73,8 +74,8 @@ class Shape:
 
 def _check_cast(field: pa.Field, found: pa.DataType) -> None:
     try:
-        pa.array([], found).cast(field.type)
-    except pa.ArrowException as error:
+        check_castable(found, field.type)
+    except ValueError as error:
         what = f"column {field.name!r} is {found}, which cannot be cast to {field.type}"
         raise ValueError(what) from error
 
@@ -85,7 +86,7 @@ def _fitted(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
         column = pa.nulls(rows.num_rows, field.type)
     else:
         column = rows.column(index)
-        column = column if column.type == field.type else column.cast(field.type)
+        column = exact_cast(column, field.type)
     if column.null_count and not field.nullable:
         raise ValueError(f"column {field.name!r} is null, and may not be")
     return column

@@ -38,7 +38,7 @@ def _count_inside(piece: Piece, start: int) -> Steps[int]:
     if piece.height:
         return (yield from _count((yield from children(piece)), start))
     body = yield from body_of(piece, Point.LOG_READ_SEGMENT)
-    return sum(int((offsets >= start).sum()) for offsets in _offsets(body))
+    return sum(int((offsets >= start).sum()) for offsets in _offsets(piece, body))
 
 
 def stop_after(tail: Tail, start: int, rows: int) -> Steps[int]:
@@ -70,7 +70,7 @@ def _stop_inside(piece: Piece, start: int, rows: int) -> Steps[tuple[int | None,
     if piece.height:
         return (yield from _stop((yield from children(piece)), start, rows))
     body = yield from body_of(piece, Point.LOG_READ_SEGMENT)
-    for offsets in _offsets(body):
+    for offsets in _offsets(piece, body):
         wanted = offsets[offsets >= start]
         if len(wanted) >= rows:
             return int(wanted[rows - 1]) + 1, 0
@@ -78,6 +78,6 @@ def _stop_inside(piece: Piece, start: int, rows: int) -> Steps[tuple[int | None,
     return None, rows
 
 
-def _offsets(body: bytes) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    for batch in decode(body):
+def _offsets(piece: Piece, body: bytes) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    for batch in decode(piece, body):
         yield batch.column(OFFSET).to_numpy()

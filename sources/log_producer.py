@@ -91,9 +91,7 @@ class Producer:
             raise Invalid(
                 self._wiring.log, "was given rows after its producer closed", "make a new one"
             )
-        table = fitted(self._wiring.log, rows, self._schema)
-        if self._wiring.event_time is not None:
-            check_moments(self._wiring.log, table, self._wiring.event_time)
+        table = self._fitted(rows)
         if sequence is not None:
             return self._append_numbered(table, partition, sequence)
         parts = [(n, part) for n, part in self._routed(table, partition) if part.num_rows]
@@ -101,6 +99,17 @@ class Producer:
             self._lanes[number].check()
         added = [self._add(number, part, None) for number, part in parts]
         return Ack([placed for placed in added if placed is not None])
+
+    def _fitted(self, rows: Rows) -> pa.Table:
+        """The rows as the topic keeps them; all of them, or none."""
+        try:
+            table = fitted(self._wiring.log, rows, self._schema)
+            if self._wiring.event_time is not None:
+                check_moments(self._wiring.log, table, self._wiring.event_time)
+        except Invalid as refused:
+            advice = f"{refused.advice}; nothing was appended"
+            raise Invalid(refused.subject, refused.found, advice) from refused
+        return table
 
     def append_lines(self, lines: Iterable[str | bytes], partition: int | str | None = None) -> Ack:
         """Add rows written as JSON, one object per line."""

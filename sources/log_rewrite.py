@@ -137,7 +137,8 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _with_offsets(piece: Piece, body: bytes) -> pa.Table:
     """All rows of a segment, each with its offset and when it was taken in."""
-    table = pa.Table.from_batches(list(decode(body)), schema=pa.ipc.open_file(body).schema)
+    batches = list(decode(piece, body))
+    table = pa.Table.from_batches(batches, schema=pa.ipc.open_file(body).schema)
     if OFFSET in table.column_names:
         return table
     offsets = np.arange(piece.first, piece.first + table.num_rows, dtype=np.int64)

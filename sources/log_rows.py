@@ -4,17 +4,16 @@ All rows of a call fit, or none is taken: the first that does not is named, with
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, TypeAlias
 
 import msgspec
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
 from penstock.sources.event_times import out_of_reach
+from penstock.sources.exact_casts import check_castable, exact_cast
+from penstock.sources.exact_values import NotExact, exact_array
 from penstock.sources.log_segment import event_times
 
 __all__ = ["Rows", "check_moments", "fitted", "from_json_lines"]
@@ -22,9 +21,7 @@ __all__ = ["Rows", "check_moments", "fitted", "from_json_lines"]
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]]"
 """What can be appended: columns, or one or several rows."""
 
-FLOAT32_MAX = 3.4028234663852886e38
-_UNIT_US = {"s": 1_000_000, "ms": 1000}
-UNFIT = (pa.ArrowException, OverflowError, ValueError, TypeError, KeyError)
+UNFIT = (pa.ArrowException, ArithmeticError, ValueError, TypeError, KeyError)
 """What Arrow and we raise for a value that is not of a type."""
 
 
@@ -85,69 +82,28 @@ def _from_dicts(name: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema)
 
 def _column(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
     try:
-        return _array(values, field.type)
+        return exact_array(values, field.type)
     except UNFIT as error:
-        number = next((n for n, value in enumerate(values) if not _fits(value, field.type)), None)
-        if number is None:
-            raise Invalid(f"{name}, column {field.name!r}", f"{error}", "correct it") from error
-        raise Invalid(
-            f"{name}, row {number}, column {field.name!r}",
-            f"is {str(values[number])[:80]!r}, not {field.type}",
-            "correct this row; nothing was appended",
-        ) from error
+        for number, value in enumerate(values):
+            refusal = _refusal(value, field.type)
+            if refusal is not None:
+                raise Invalid(
+                    f"{name}, row {number}, column {field.name!r}",
+                    f"is {str(value)[:80]!r}, not {field.type}",
+                    refusal,
+                ) from error
+        raise Invalid(f"{name}, column {field.name!r}", f"{error}", "correct it") from error
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Values as Arrow sees them. Times and decimals may also be written out, as in JSON."""
-    for value in values:
-        _check_value(value, kind)
-    written = (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)) and any(
-        isinstance(value, str) for value in values
-    )
-    return pa.array(values, pa.string()).cast(kind) if written else pa.array(values, kind)
-
-
-def _check_value(value: Any, kind: pa.DataType) -> None:
-    """Raise for what Arrow would quietly cut down: a fraction, a field that a struct lacks."""
-    if value is None:
-        return
-    if pa.types.is_struct(kind) and isinstance(value, Mapping):
-        for name, inside in value.items():
-            _check_value(inside, kind.field(name).type)  # KeyError: there is no such field
-    elif pa.types.is_map(kind):
-        for key, inside in value.items() if isinstance(value, Mapping) else value:
-            _check_value(key, kind.key_type)
-            _check_value(inside, kind.item_type)
-    elif _is_list(kind):
-        for inside in value:
-            _check_value(inside, kind.value_type)
-    elif _is_cut_down(value, kind):
-        raise ValueError("would come out as another value")
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_one(kind) for is_one in kinds)
-
-
-def _is_cut_down(value: Any, kind: pa.DataType) -> bool:
-    if isinstance(value, datetime | timedelta) and not pa.types.is_date(kind):
-        micros = value.microsecond if isinstance(value, datetime) else value.microseconds
-        return bool(micros % _UNIT_US.get(getattr(kind, "unit", "us"), 1))
-    is_fraction = isinstance(value, float | Decimal | np.floating) and value != value // 1
-    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
-        return is_fraction
-    if pa.types.is_float32(kind) and isinstance(value, int | float):
-        return FLOAT32_MAX < abs(value) < float("inf")
-    return False
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
+def _refusal(value: Any, kind: pa.DataType) -> str | None:
+    """What to do about a value that a column cannot hold; None for one that it can."""
     try:
-        _array([value], kind)
+        exact_array([value], kind)
+    except NotExact as why:
+        return why.advice
     except UNFIT:
-        return False
-    return True
+        return "correct this row"
+    return None
 
 
 def _cast(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -168,16 +124,18 @@ def _cast_column(name: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
-    except pa.ArrowException as error:
-        if not len(column):
-            found = f"is of type {column.type}, not {field.type}"
-            raise Invalid(f"{name}, column {field.name!r}", found, "cast it first") from error
+        check_castable(column.type, field.type)
+    except ValueError as error:
+        found = f"is of type {column.type}, not {field.type}"
+        raise Invalid(f"{name}, column {field.name!r}", found, "cast it first") from error
+    try:
+        return exact_cast(column, field.type)
+    except UNFIT as error:
         number = _first_that_cannot(column, field.type)
         raise Invalid(
             f"{name}, row {number}, column {field.name!r}",
             f"is {str(column[number])[:80]!r} of type {column.type}, not {field.type}",
-            "correct this row; nothing was appended",
+            "correct this row",
         ) from error
 
 
@@ -188,8 +146,8 @@ def _first_that_cannot(column: pa.ChunkedArray, kind: pa.DataType) -> int:
         middle = (low + high) // 2
         try:
             # Taken and not sliced: a slice of lists is cast with all that is in the others.
-            column.take(pa.array(range(low, middle))).cast(kind)
-        except pa.ArrowException:
+            exact_cast(column.take(pa.array(range(low, middle))), kind)
+        except UNFIT:
             high = middle
         else:
             low = middle
@@ -205,7 +163,7 @@ def _checked_nulls(name: str, table: pa.Table) -> pa.Table:
             raise Invalid(
                 f"{name}, row {min(rows)}, column {field.name!r}",
                 "is null or missing, in whole or in part, and may not be",
-                "fill it; nothing was appended",
+                "fill it",
             )
     return table
 
@@ -236,7 +194,7 @@ def check_moments(name: str, table: pa.Table, column: str) -> None:
         raise Invalid(
             f"{name}, row {number}, column {column!r}",
             f"is {_shown(table.column(column)[number])}, which is no moment",
-            "use milliseconds since 1970, or a timestamp; nothing was appended",
+            "use milliseconds since 1970, or a timestamp",
         )
 
 
@@ -252,5 +210,5 @@ def _unknown(name: str, column: str, schema: pa.Schema) -> Invalid:
     return Invalid(
         f"{name}, column {column!r}",
         f"is not one of {', '.join(schema.names)}",
-        "correct its name, or add it to the topic first; nothing was appended",
+        "correct its name, or add it to the columns first",
     )

@@ -2,14 +2,20 @@
 
 A plain segment has the topic's columns, and its rows have consecutive offsets. A compacted one has
 two more: the offset each row was given when it was appended, and when that was.
+
+What a segment holds is compared with what its piece and its topic say of it: with fewer rows than
+that, events would be lost without a word, and with more, counted twice.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from penstock.errors import Corrupt
+from penstock.fields import TIME_MS_MAX, TIME_MS_MIN
 from penstock.sources.event_times import as_times
 from penstock.sources.log_tail import Piece
 from penstock.sources.protocol import META, META_NAME, TIME, Range
@@ -32,11 +38,51 @@ def encode(table: pa.Table) -> bytes:
     return body
 
 
-def decode(body: bytes) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment, one at a time."""
-    reader = pa.ipc.open_file(pa.py_buffer(body))
-    for number in range(reader.num_record_batches):
-        yield reader.get_batch(number)
+def decode(piece: Piece, body: bytes) -> Iterator[pa.RecordBatch]:
+    """The batches of a segment, one at a time; `Corrupt` if they are not what its piece says."""
+    with _damage_told(piece):
+        reader = pa.ipc.open_file(pa.py_buffer(body))
+        at = piece.first
+        rows = 0
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            at = _checked(piece, batch, at)
+            rows += batch.num_rows
+            if rows > piece.rows:
+                break
+            yield batch
+        if rows != piece.rows:
+            raise ValueError(f"it has not the {piece.rows} rows that its piece says")
+
+
+@contextmanager
+def _damage_told(piece: Piece) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as damage:
+        raise Corrupt(
+            f"segment {piece.key}",
+            f"is not what the log says of it ({damage})",
+            "restore it from a copy: it was altered or forged",
+        ) from damage
+
+
+def _checked(piece: Piece, batch: pa.RecordBatch, at: int) -> int:
+    """Raise unless the offsets of a batch go on from `at` and are the piece's; where they end."""
+    if OFFSET not in batch.schema.names:
+        if at + batch.num_rows > piece.stop:
+            raise ValueError(f"it goes beyond offset {piece.stop}")
+        return at + int(batch.num_rows)
+    for name in (OFFSET, AT):
+        column = batch.column(name)
+        if column.type != pa.int64() or column.null_count:
+            raise ValueError(f"its column {name} is {column.type}, or null in some row")
+    stored = batch.column(OFFSET).to_numpy()
+    if not len(stored):
+        return at
+    if stored[0] < at or stored[-1] >= piece.stop or bool((np.diff(stored) <= 0).any()):
+        raise ValueError(f"its offsets do not rise from {piece.first} to {piece.stop}")
+    return int(stored[-1]) + 1
 
 
 def rows_between(
@@ -49,15 +95,18 @@ def rows_between(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a segment whose offsets are in a range, with `_meta`."""
     at = piece.first
-    for batch in decode(body):
-        cut, offsets = _cut(batch, at, wanted)
-        at += batch.num_rows
-        if cut.num_rows:
+    for batch in decode(piece, body):
+        with _damage_told(piece):
+            cut, offsets = _cut(batch, at, wanted)
+            at += batch.num_rows
+            if not cut.num_rows:
+                continue
             columns = [_column(cut, field) for field in schema]
             meta = _meta(piece, cut, offsets, event_time, planned_ms)
-            yield pa.RecordBatch.from_arrays(
+            rows = pa.RecordBatch.from_arrays(
                 [*columns, meta], schema=schema.append(pa.field(META_NAME, META))
             )
+        yield rows
 
 
 def _cut(batch: pa.RecordBatch, first: int, wanted: Range) -> tuple[pa.RecordBatch, pa.Array]:
@@ -75,7 +124,12 @@ def _cut(batch: pa.RecordBatch, first: int, wanted: Range) -> tuple[pa.RecordBat
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """A column; one that was added to the topic later is null in older segments."""
     at = batch.schema.get_field_index(field.name)
-    return pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at)
+    if at < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(at)
+    if column.type != field.type:
+        raise ValueError(f"its column {field.name!r} is {column.type}, not {field.type}")
+    return column
 
 
 def _meta(
@@ -99,7 +153,8 @@ def _taken_in(piece: Piece, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _constant(time_ms: int, count: int) -> pa.Array:
-    return _risen(_ZEROS, time_ms * 1000, count).view(TIME)
+    within = min(max(time_ms, TIME_MS_MIN), TIME_MS_MAX)
+    return _risen(_ZEROS, within * 1000, count).view(TIME)
 
 
 def _risen(numbers: pa.Array, by: int, count: int) -> pa.Array:

@@ -6,6 +6,7 @@ rows that are there stay where they are.
 """
 
 import base64
+from functools import lru_cache
 from typing import Any, Self
 
 import msgspec
@@ -14,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from penstock.checkpoint.formats import Sealed, seal, unseal
 from penstock.clock import Chance
 from penstock.effects import Steps, Wait
-from penstock.errors import Gone, Invalid
+from penstock.errors import Corrupt, Gone, Invalid
 from penstock.fencing.register import Landed, Register, Seen, Won, read, swap
 from penstock.fields import (
     Count,
@@ -41,6 +42,8 @@ TOPIC_FORMAT = 1
 PARTITIONS_MAX = 256
 RECENT_MAX = 32
 CHANGES_MAX = 100
+TOPICS_KEPT = 64
+"""How many are remembered as they were decoded: one is read again and again, and seldom changed."""
 CHANGEABLE = {
     "compacted", "partitions", "retention_age_ms", "retention_bytes", "schema",
     "tombstone_grace_ms",
@@ -92,8 +95,16 @@ class Topic(Sealed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, version=self.version + 1, recent=recent, **fields)
 
 
+@lru_cache(maxsize=TOPICS_KEPT)
 def _decode(body: bytes) -> Topic:
-    return unseal(TOPIC_KEY, body, Topic, TOPIC_FORMAT)
+    """A topic as it is stored; `Corrupt` if no topic can be as it says."""
+    topic = unseal(TOPIC_KEY, body, Topic, TOPIC_FORMAT)
+    try:
+        check_topic(TOPIC_KEY, topic)
+    except (Invalid, pa.ArrowException, ValueError) as why:
+        found = f"says what no topic can be ({why})"
+        raise Corrupt(TOPIC_KEY, found, "restore it from a copy: it was altered or forged") from why
+    return topic
 
 
 TOPIC_REGISTER: Register[Topic] = Register(TOPIC_KEY, seal, _decode)

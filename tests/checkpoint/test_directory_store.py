@@ -16,7 +16,7 @@ import pytest
 from penstock.checkpoint.directory_store import DirectoryStore
 from penstock.checkpoint.folder_locks import LOCK_WAIT_S_MAX, FolderLocks
 from penstock.clock import SystemClock
-from penstock.errors import Invalid, Unavailable
+from penstock.errors import Corrupt, Invalid, Unavailable
 from penstock.ids import Key
 from tests.support.clocks import SteppingClock
 from tests.support.scripts import ROOT, run_script
@@ -361,7 +361,7 @@ def test_a_link_below_the_root_leads_nowhere(tmp_path: Path) -> None:
     ]
 
     for use in uses:
-        with pytest.raises(Invalid, match="is behind a link"):
+        with pytest.raises(Corrupt, match="is behind a link"):
             use()
     assert [entry.key for entry in other.list("")] == [KEY]
     stored = other.get(KEY)
@@ -375,7 +375,7 @@ def test_a_folder_of_the_stores_own_is_no_link(tmp_path: Path, name: str) -> Non
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / name).symlink_to(tmp_path)
 
-    with pytest.raises(Invalid, match="is behind a link"):
+    with pytest.raises(Corrupt, match="is behind a link"):
         DirectoryStore(tmp_path / "root").put(KEY, b"")
 
 
@@ -387,9 +387,9 @@ def test_an_object_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "socket"))
         for name in ("link", "pipe", "socket"):
-            with pytest.raises(Invalid):
+            with pytest.raises(Corrupt):
                 store.get(Key(name))
-            with pytest.raises(Invalid):
+            with pytest.raises(Corrupt):
                 store.download(Key(name), io.BytesIO())
 
 

@@ -238,6 +238,68 @@ def test_a_key_is_replaced_while_all_is_readable() -> None:
     assert opened(store, OTHERS).check().clean
 
 
+BOTH = ChainKeys.parse(f"{OTHER}, {SECRET}")
+
+
+@pytest.mark.parametrize("prefix", ["manifests/", "pins/", "cursors/"])
+def test_a_new_key_makes_no_forgery_genuine(prefix: str) -> None:
+    """A document that a forger has left without a signature is refused by every reader; signing
+    everything anew would have given it one."""
+    store = signed_root()
+    SignedStore(store, KEYS).put(Key("cursors/clicks/calls/0.json"), b"{}")
+    key = store.list(prefix)[-1].key
+    store.put(key, plain_body(body_of(store, key)))
+    before = [body_of(store, HEAD_KEY), body_of(store, key)]
+
+    with pytest.raises(Corrupt, match="carries no HMAC"):
+        Signing(store, BOTH).sign()
+    assert [body_of(store, HEAD_KEY), body_of(store, key)] == before
+
+
+def test_a_head_without_a_signature_beside_signed_documents_is_asked_about() -> None:
+    """It may be a forger's; or a first signing was cut short, and a person says so."""
+    store = signed_root()
+    store.put(HEAD_KEY, plain_body(body_of(store, HEAD_KEY)))
+    before = contents(store)
+
+    with pytest.raises(Invalid, match="a first signing was cut short, or HEAD was replaced"):
+        Signing(store, KEYS).sign()
+    assert contents(store) == before
+
+    assert Signing(store, KEYS).sign(vouched=True).signed == 1
+    assert opened(store).check().clean
+
+
+def test_requests_get_the_new_key_too() -> None:
+    """A request to replay dead letters was refused once the old key was gone. One that was forged
+    stays refused."""
+    store = signed_root()
+    asked, forged = Key("requests/sum/1-a.json"), Key("requests/sum/1-b.json")
+    SignedStore(store, KEYS).put(asked, b"{}")
+    store.put(forged, b"{}")
+
+    Signing(store, BOTH).sign()
+
+    renewed = SignedStore(store, OTHERS)
+    assert renewed.get(asked) is not None
+    with pytest.raises(Corrupt, match="carries no HMAC"):
+        renewed.get(forged)
+
+
+def test_a_process_with_the_key_of_another_root_changes_nothing() -> None:
+    """It cannot read what decides this history, so it must not remove it either."""
+    store = signed_root()
+    before = contents(store)
+    (pin,) = [entry.key for entry in store.list("pins/")]
+    other = SignedStore(store, OTHERS)
+
+    with pytest.raises(Corrupt, match="that is not right for"):
+        other.delete(pin)
+    with pytest.raises(Corrupt, match="that is not right for"):
+        other.put(Key("cursors/clicks/calls/0.json"), b"{}")
+    assert contents(store) == before
+
+
 def test_what_nothing_reaches_is_not_signed() -> None:
     """A manifest that was planted, or lost its race, does not become genuine by the command."""
     store = signed_root(ChainKeys())

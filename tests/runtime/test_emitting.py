@@ -17,7 +17,7 @@ from penstock.runtime.inbox import NO_TIME
 
 SCHEMA = pa.schema([pa.field("user", pa.string(), nullable=False), ("total", pa.int64())])
 WHERE = "operator 'count'"
-ADVICE = "yield what it is declared to emit: user string, total int64."
+ADVICE = "it is declared to emit user string, total int64."
 
 
 def test_rows_become_columns() -> None:
@@ -57,25 +57,29 @@ def test_columns_of_every_type_are_taken() -> None:
     [
         (
             {"user": "ada", "total": "many"},
-            f"{WHERE}, row 1, column 'total' is 'many', not int64: {ADVICE}",
+            f"{WHERE}, row 1, column 'total' is 'many', not int64: give a whole number; {ADVICE}",
         ),
         (
             {"user": "ada", "total": 1.5},
-            f"{WHERE}, row 1, column 'total' is '1.5', not int64: {ADVICE}",
+            f"{WHERE}, row 1, column 'total' is '1.5', not int64: give a whole number; {ADVICE}",
         ),
         (
             {"user": "ada", "total": 1 << 70},
-            f"{WHERE}, row 1, column 'total' is '1180591620717411303424', not int64: {ADVICE}",
+            f"{WHERE}, row 1, column 'total' is '1180591620717411303424', not int64: "
+            f"correct this row; {ADVICE}",
         ),
         (
             {"user": "ada", "total": True},
-            f"{WHERE}, row 1, column 'total' is 'True', not int64: {ADVICE}",
+            f"{WHERE}, row 1, column 'total' is 'True', not int64: give a whole number; {ADVICE}",
         ),
-        ({"user": 7, "total": 1}, f"{WHERE}, row 1, column 'user' is '7', not string: {ADVICE}"),
+        (
+            {"user": 7, "total": 1},
+            f"{WHERE}, row 1, column 'user' is '7', not string: give a str; {ADVICE}",
+        ),
         (
             {"user": None, "total": 1},
             f"{WHERE}, row 1, column 'user' is null or missing, in whole or in part, and may not "
-            f"be: {ADVICE}",
+            f"be: fill it; {ADVICE}",
         ),
         (
             {"user": "ada"},
@@ -89,7 +93,8 @@ def test_columns_of_every_type_are_taken() -> None:
         ),
         (
             {"user": "ada", "total": 1, "more": 2},
-            f"{WHERE}, column 'more' is not one of user, total: {ADVICE}",
+            f"{WHERE}, column 'more' is not one of user, total: correct its name, or add it to the "
+            f"columns first; {ADVICE}",
         ),
         (("ada", 1), f"{WHERE} yielded \"('ada', 1)\", a tuple: yield one dict per row."),
         ("no", f"{WHERE} yielded 'no', a str: yield one dict per row."),

@@ -246,8 +246,23 @@ def test_a_transform_makes_other_columns() -> None:
             "operator 'count' is followed by a transform: "
             "transform right after `read`, or do it in the function.",
         ),
+        (
+            lambda job: read(job, "count.replays").key_by("user").process(count),
+            "source 'count.replays' has a name that ends with '.replays', as those of dead letters "
+            "do: give it another name.",
+        ),
+        (
+            lambda job: read(job).key_by("user").process(count).write(ps.Table("X.Undecodable")),
+            "sink 'X.Undecodable' has a name that ends with '.undecodable', as those of dead "
+            "letters do: give it another name.",
+        ),
+        (
+            lambda job: read(job).key_by("user").process(count, name="x.dead-letters"),
+            "operator 'x.dead-letters' has a name that ends with '.dead-letters', as those of dead "
+            "letters do: give it another name.",
+        ),
     ],
-    ids=range(25),
+    ids=range(28),
 )
 def test_a_mistake_is_named(write: Callable[[ps.Job], Any], said: str) -> None:
     """In one sentence, before anything is started or changed."""

@@ -1,5 +1,7 @@
 """Retention goes on, whatever sinks a job had once; what comes back too late is told so."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +16,7 @@ from penstock.checkpoint.collector import Retention
 from penstock.errors import Invalid
 from penstock.sinks.changelog import changelog_name
 from tests.support.in_process import SETTINGS, LocalRun, append, click, clicks_log
+from tests.support.letters import command
 
 SHORT = Retention(epochs=2, age_s=0, grace_s=0)
 KEEPING_LITTLE = replace(SETTINGS, limits=ps.Limits(records=1), retention=SHORT, collect_every=1)
@@ -152,3 +155,48 @@ def test_a_foreign_file_among_pins_is_warned_of_and_the_job_goes_on(
     assert foreign.read_text() == "what these are"
     foreign.unlink()
     assert kept(run_epochs(tmp_path, log, None, 3)) == KEPT
+
+
+def _link_to_a_file(pins: Path) -> None:
+    (pins / "x").mkdir(parents=True)
+    (pins / "x" / "m.json").symlink_to("/etc/hostname")
+
+
+def _link_to_nothing(pins: Path) -> None:
+    pins.mkdir()
+    (pins / "x.json").symlink_to("/nowhere")
+
+
+def _link_to_a_folder(pins: Path) -> None:
+    pins.mkdir()
+    (pins / "x").symlink_to("/tmp")
+
+
+def _link_to_itself(pins: Path) -> None:
+    pins.mkdir()
+    (pins / "x").symlink_to("x")
+
+
+def _pipe(pins: Path) -> None:
+    (pins / "x").mkdir(parents=True)
+    os.mkfifo(pins / "x" / "m.json")
+
+
+@pytest.mark.parametrize(
+    "place", [_link_to_a_file, _link_to_nothing, _link_to_a_folder, _link_to_itself, _pipe]
+)
+def test_what_is_no_file_among_pins_ends_no_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: Callable[[Path], None]
+) -> None:
+    """The second start would end where the first one did."""
+    log = clicks_log(tmp_path)
+    run_epochs(tmp_path, log, None, 2)
+    place(tmp_path / "root" / "pins")
+
+    run = run_epochs(tmp_path, log, None, 6)
+
+    assert (run.root.head().epoch, kept(run)) == (8, 8)
+    assert caplog.messages[-1].startswith("nothing is collected, and all is kept: ")
+    status = command("status", run.url)
+    assert status.exit_code == 0
+    assert "pins/" in status.output

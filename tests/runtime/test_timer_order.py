@@ -1,6 +1,7 @@
 """Timers of a key fire in the order of time, whoever set them, and wherever epochs are cut."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,16 @@ import penstock as ps
 from penstock.state import firing
 from penstock.state.keys import encode_key
 from tests.runtime.test_processing import alone
-from tests.support.in_process import CLICKS, LocalRun, OnePartition, Sent, append, click
+from tests.support.in_process import (
+    CLICKS,
+    SETTINGS,
+    LocalRun,
+    OnePartition,
+    Sent,
+    append,
+    click,
+    clicks_log,
+)
 from tests.support.logs import new_log
 from tests.support.state_engine import Engine
 
@@ -319,3 +329,40 @@ def test_any_epochs_give_the_same_sequence(
         firings.set_first(first)
 
         assert firings.run([*sorted(cuts), 12]) == by_hand(first, plan)
+
+
+@ps.stateful(emits="user string, at long", each=True)
+def backward(user: str, event: ps.Event | None, wake: ps.Timer) -> Rows:
+    """Sets three timers for its first event; the last of them sets one to an earlier time."""
+    if event is not None:
+        for at_s in (10, 20, 30) if event.n == 0 else ():
+            wake.set(at_s * 1000)
+        return
+    if wake.fired == 30_000:
+        wake.set(15_000)
+    yield {"user": user, "at": wake.fired}
+
+
+@ps.stateful(emits="seen array<long>", each=True)
+def remembered(user: str, event: ps.Event, seen: ps.List[int]) -> Rows:
+    """All that came so far, in order."""
+    seen.append(event.at)
+    yield {"seen": list(seen)}
+
+
+@pytest.mark.parametrize("records", [1, 1000])
+def test_the_next_operator_sees_timers_in_the_order_they_fired(
+    tmp_path: Path, records: int
+) -> None:
+    """Also one that was set to an earlier time: its rows came before those of the timer that had
+    set it, at another place for every cut."""
+    log = clicks_log(tmp_path)
+    append(log, [click("a", 0, 0), *(click("z", 1, at) for at in (12, 22, 32, 33))])
+    job = ps.Job("timers", partitions=1, order="log")
+    fired = job.read(log, name="clicks", event_time="at").key_by("user").process(backward)
+    fired.key_by("user").process(remembered).write(ps.Table("seen"))
+    run = LocalRun(job, tmp_path)
+    run.run(replace(SETTINGS, limits=ps.Limits(records=1), epochs_max=1))
+    run.run(replace(SETTINGS, limits=ps.Limits(records=records)))
+
+    assert run.rows("seen", "seen")[-1] == ([10_000, 20_000, 30_000, 15_000],)

@@ -168,9 +168,10 @@ def test_a_refusal_stops_the_job_and_can_be_mended(opened: Opening) -> None:
 PAGE = "<!DOCTYPE html><html><body>nothing here</body></html>"
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 502])
-def test_a_page_of_a_proxy_is_not_the_servers_refusal(opened: Opening, status: int) -> None:
-    """It is sent again, and what the server says itself counts."""
+@pytest.mark.parametrize("status", [200, 301, 400, 403, 404, 502])
+def test_a_page_of_a_proxy_is_no_answer_of_the_server(opened: Opening, status: int) -> None:
+    """It is sent again, and what the server says itself counts. A page to log in at comes with 200,
+    and the rows behind it were counted as delivered."""
     shelf = Shelf(answers=lambda number: (status, {}), says=PAGE)
     writer = opened(shelf)
     writer._line.clock = ManualClock()
@@ -181,6 +182,7 @@ def test_a_page_of_a_proxy_is_not_the_servers_refusal(opened: Opening, status: i
     page = " with a page of HTML, as proxies do" if status < 500 else ""
     assert caught.value.found == f"answered {status}{page}"
     assert (writer.read_cursor(0), len(shelf.keys)) == (None, TRIES_MAX)
+    shelf.says = None
     shelf.answers = lambda number: (200, {})
     writer.apply(apply(1, people(1)))
     assert (writer.read_cursor(0), shelf.rows) == (cursor(1), people(1))
@@ -270,3 +272,31 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> Non
     """When the job is described, by name."""
     with pytest.raises(Invalid):
         Http("people", "http://host", **settings)
+
+
+PAGES = [
+    "\ufeff<html><body>log in</body></html>",
+    '<?xml version="1.0"?>\n<!DOCTYPE html>\n<html></html>',
+    "<!-- portal --> <HTML>",
+    "\n <head><title>x</title></head>",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_known_by_its_first_element(opened: Opening, page: str) -> None:
+    """Whatever stands before it."""
+    writer = opened(Shelf(answers=lambda number: (403, {}), says=page))
+    writer._line.clock = ManualClock()
+
+    with pytest.raises(Unavailable, match="answered 403 with a page of HTML"):
+        writer.apply(apply(1, people(1)))
+
+
+@pytest.mark.parametrize("status", [302, 303, 307])
+def test_a_redirect_for_now_is_waited_out(opened: Opening, status: int) -> None:
+    """A portal sends everyone to its own page until a person has logged in."""
+    writer = opened(Shelf(answers=lambda number: (status, {"Location": "/login"}), says=""))
+    writer._line.clock = ManualClock()
+
+    with pytest.raises(Unavailable, match=f"answered {status}"):
+        writer.apply(apply(1, people(1)))

@@ -7,6 +7,7 @@ import pytest
 from penstock.errors import Invalid
 from penstock.ids import Attempt, Epoch, Key
 from penstock.sinks import PROVENANCE, Guarantee, Sink, Table, parse_guarantee
+from penstock.sinks.staged import staged
 from penstock.sinks.table import Format, open_file
 
 ROWS = pa.table(
@@ -102,3 +103,52 @@ def test_a_guarantee_is_read_as_it_is_written() -> None:
         "guarantee 'at-most-once' is not one there is: "
         "use one of exactly-once, converges, at-least-once."
     )
+
+
+def hostile(kind: pa.DataType, value: int) -> pa.Array:
+    width = pa.int64() if kind.bit_width == 64 else pa.int32()
+    return pa.array([0, value], width).view(kind)
+
+
+def broken_text() -> pa.Array:
+    kept = pa.array([b"a", b"\xff"], pa.binary())
+    return pa.Array.from_buffers(pa.string(), 2, kept.buffers())
+
+
+UNREADABLE = {
+    "text that is none": broken_text(),
+    "a time of no calendar": hostile(pa.timestamp("s"), 1 << 62),
+    "a day of no calendar": hostile(pa.date32(), 1 << 30),
+    "half a day": hostile(pa.date64(), 43_200_000),
+    "a second after midnight": hostile(pa.time32("s"), 86_401),
+    "longer than time": hostile(pa.duration("s"), 1 << 62),
+}
+
+
+@pytest.mark.parametrize("written", ["arrow", "parquet"])
+@pytest.mark.parametrize("values", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_readers_do_not_have_is_refused_before_it_is_staged(
+    written: Format, values: pa.Array
+) -> None:
+    """Committed, it stays in the table for good, and whoever reads it fails or sees another."""
+    with pytest.raises(Invalid, match="sink totals, column 'x', row 1 "):
+        staged(Table("totals", format=written), Epoch(1), 0, Attempt("a"), pa.table({"x": values}))
+
+
+def test_a_table_of_what_was_set_aside_takes_everything() -> None:
+    """A dead letter is likely to hold such a value, and must be kept all the same."""
+    rows = pa.table({"x": UNREADABLE["a time of no calendar"]})
+    table = Table("sum.dead-letters", takes_any=True)
+    key, body = staged(table, Epoch(1), 0, Attempt("a"), rows)
+
+    schema, batches = open_file(key, body)
+
+    assert pa.Table.from_batches(batches, schema).equals(rows)
+
+
+def test_a_type_that_parquet_lacks_is_refused_by_name() -> None:
+    """Not with an error of the library, which Spark would try again and again."""
+    rows = pa.table({"x": pa.array([100], pa.decimal128(5, -2))})
+
+    with pytest.raises(Invalid, match="sink totals cannot be written as Parquet"):
+        staged(Table("totals", format="parquet"), Epoch(1), 0, Attempt("a"), rows)

@@ -118,7 +118,7 @@ IDS = pa.array([1, 2, 3], pa.int32())
 WRONG_TABLES = {
     "too large a number": (table_of(id=[1, 2, 1 << 31, 4]), ", row 2, column 'id'"),
     "part of a number": (table_of(id=[1.0, 1.5]), ", row 1, column 'id'"),
-    "words": (table_of(id=["1", "2", "x"]), ", row 2, column 'id'"),
+    "words": (table_of(id=["1", "2", "3"]), ", column 'id'"),
     "nothing where something must be": (table_of(id=[1, None]), ", row 1, column 'id'"),
     "missing where something must be": (table_of(name=["a"]), ", row 0, column 'id'"),
     "a null against its own schema": (
@@ -130,7 +130,7 @@ WRONG_TABLES = {
         pa.table([IDS, IDS, IDS], names=["id", "name", "name"]),
         ", column 'name'",
     ),
-    "another type": (table_of(id=IDS, name=[[1], [2], None]), ", row 0, column 'name'"),
+    "another type": (table_of(id=IDS, name=[[1], [2], None]), ", column 'name'"),
     "another type without a row": (
         table_of(id=pa.array([], pa.int32()), name=pa.array([], pa.list_(pa.int8()))),
         ", column 'name'",
@@ -138,7 +138,7 @@ WRONG_TABLES = {
     "too large in a list": (table_of(id=IDS, tags=[[1], [300], [2]]), ", row 1, column 'tags'"),
     "a wrong field": (
         table_of(id=IDS, place=[{"x": "1", "y": 1}, {"x": "1", "y": 1}, {"x": "far", "y": 1}]),
-        ", row 2, column 'place'",
+        ", column 'place'",
     ),
     "finer than a column": (
         table_of(id=IDS, at=pa.array([1000, 2000, 1], pa.timestamp("us", "UTC"))),

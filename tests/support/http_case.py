@@ -29,8 +29,8 @@ class Shelf:
     answers: Callable[[int], tuple[int, dict[str, str]] | None] = lambda number: (200, {})
     """By the number of the request, from 1: status and headers, after the rows were taken; None:
     hang up without a word."""
-    says: str = "no row for you"
-    """With every refusal."""
+    says: str | None = None
+    """With every answer; None: a few words with every refusal."""
     rows: list[Row] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -70,7 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         status, headers = answer
-        said = self.server.shelf.says.encode() if status >= 400 else b""
+        usual = "no row for you" if status >= 400 else ""
+        says = self.server.shelf.says
+        said = (usual if says is None else says).encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(said))}.items():
             self.send_header(name, value)
