@@ -1,7 +1,7 @@
 """Whether everything that retained epochs and pins are made of is there, and hashes.
 
-Outputs are not looked at here: whoever checks their rows verifies them on the way, and nothing is
-read twice.
+Outputs of HEAD's line are not looked at here: their rows are verified file by file, and nothing is
+read twice. The files that tables need as of a pin, and not as of HEAD, are.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,7 @@ from penstock.checkpoint.recovery import LineageWalk
 from penstock.errors import Corrupt, Gone
 from penstock.ids import Epoch, Key
 from penstock.points import Point
+from penstock.sinks.table_index import all_table_refs
 
 __all__ = ["Objects"]
 
@@ -36,6 +37,8 @@ class Objects:
     knows_all_pins: bool = True
     """Whether nothing else is in the place of pins, which might be one."""
     _looked: set[Key] = field(default_factory=set)
+    _of_head: set[Key] | None = None
+    """What HEAD's tables are made of, once it was asked for."""
 
     def check(self) -> None:
         """State and indexes of every epoch, what the oldest one's state is made of, and pins."""
@@ -117,6 +120,7 @@ class Objects:
             manifest = perform(reading, history.root.handlers)
             self._look(manifest.refs(), pin.epoch)
             self._lineage(manifest, pin.epoch)
+            self._look(self._of_its_own(manifest), pin.epoch)
         except Gone:
             listed = is_listed(pin_key(pin.name, pin.mark), Point.READ_HEAD)
             if perform(listed, history.root.handlers):
@@ -125,6 +129,15 @@ class Objects:
         except Corrupt as wrong:
             found = f"does not hold: {wrong.subject} {wrong.found}"
             self.ledger.wrong("I9", f"pin {pin.name}", found, pin.epoch)
+
+    def _of_its_own(self, manifest: Manifest) -> list[Ref]:
+        """What tables need as of a pin and HEAD's tables do not: those are read row by row."""
+        root = self.history.root
+        if self._of_head is None:
+            newest = [link.manifest for link in self.history.links[-1:]]
+            self._of_head = {ref.key for each in newest for ref in all_table_refs(root, each)}
+        known = self._of_head
+        return [ref for ref in all_table_refs(root, manifest) if ref.key not in known]
 
 
 def _without_outputs(manifest: Manifest) -> list[Ref]:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from penstock.checkpoint.manifest import Range
-from penstock.sinks.protocol import PLACE
+from penstock.errors import Corrupt
+from penstock.sinks.protocol import PLACE, PROVENANCE
 
 __all__ = [
     "LETTER",
@@ -29,7 +30,7 @@ __all__ = [
     "inputs_of",
 ]
 
-LETTER = ("_source", "_source_partition", "_offset")
+LETTER = {"_source": pa.string(), "_source_partition": pa.string(), "_offset": pa.int64()}
 """Where a dead letter keeps what others keep in `_input`."""
 TRACED = (*PLACE, "_input", *LETTER)
 """The columns that are looked at."""
@@ -102,7 +103,7 @@ def inputs_of(batch: pa.RecordBatch) -> Inputs:
     """What its rows were computed from; a dead letter, from its event."""
     if all(name in batch.schema.names for name in LETTER):
         return _of_letters(batch)
-    lists = batch.column("_input")
+    lists = _sound(batch, "_input", PROVENANCE.field("_input").type)
     names, firsts, lasts = lists.flatten().flatten()
     encoded = names.dictionary_encode()
     return Inputs(
@@ -114,11 +115,25 @@ def inputs_of(batch: pa.RecordBatch) -> Inputs:
     )
 
 
+def _sound(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """A column of that type; `Corrupt` if it is none, or holds bytes that are no values of it."""
+    column = batch.column(name)
+    try:
+        if not column.type.equals(kind):
+            raise ValueError(f"it is {column.type}, not {kind}")
+        column.validate(full=True)
+    except (pa.ArrowException, ValueError) as why:
+        found = f"holds what Penstock does not write ({why})"
+        advice = "restore the file from a copy: it was altered or forged"
+        raise Corrupt(f"column {name!r} of a table's file", found, advice) from why
+    return column
+
+
 def _of_letters(batch: pa.RecordBatch) -> Inputs:
     """The letter of a timer has no event."""
     known = np.flatnonzero(batch.column("_offset").is_valid().to_numpy(zero_copy_only=False))
     letters = batch.take(pa.array(known))
-    source, partition, offset = (letters.column(name) for name in LETTER)
+    source, partition, offset = (_sound(letters, name, kind) for name, kind in LETTER.items())
     encoded = pc.binary_join_element_wise(source, partition, "/").dictionary_encode()
     offsets = offset.to_numpy()
     codes = encoded.indices.to_numpy(zero_copy_only=False)

@@ -16,10 +16,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.calendar import datetime_of
+from penstock.checkpoint.chain import Chain
 from penstock.checkpoint.fsck import Findings
 from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.perform import perform
 from penstock.checkpoint.probe import Diagnosis, probe
 from penstock.checkpoint.root import Root
+from penstock.errors import Corrupt, Gone
+from penstock.points import Point
 from penstock.runtime.answers import EXIT_FOUND, AsJson, or_exit, out, print_json
 from penstock.runtime.cli_dead_letters import dead_letters
 from penstock.runtime.cli_doctor_kafka import examine_kafka
@@ -29,6 +33,7 @@ from penstock.runtime.cli_sign import sign
 from penstock.runtime.cli_sinks import sinks
 from penstock.runtime.cli_state import states
 from penstock.runtime.cli_topic import topics
+from penstock.sinks.table_index import missing_table_files
 
 __all__ = ["app", "doctor", "fsck", "log", "main"]
 
@@ -126,12 +131,37 @@ def log(
 @app.command()
 def fsck(root: RootUrl, json: AsJson = False) -> None:
     """Check that every object of every retained epoch is there and hashes."""
-    found = or_exit(root, lambda: Root.open(root).check())
+    found = or_exit(root, lambda: _checked(Root.open(root)))
     if json:
         print_json({**_as_dict(found), "clean": found.clean})
     else:
         _show_findings(found)
     raise typer.Exit(0 if found.clean else EXIT_FOUND)
+
+
+def _checked(root: Root) -> Findings:
+    """What is wrong with a root, files of tables that HEAD's indexes or those of pins list
+    included: whether these are there is looked up, and `audit` reads them."""
+    found = root.check()
+    needing: list[Manifest] = []
+    with suppress(Corrupt, Gone):  # which `check` has told
+        newest = root.newest()
+        needing += [] if newest is None else [newest]
+    for pin in root.pins():
+        with suppress(Corrupt, Gone):
+            reading = Chain().manifest(pin.manifest, pin.epoch, Point.READ_MANIFEST)
+            needing.append(perform(reading, root.handlers))
+    missing = {}
+    for manifest in needing:
+        with suppress(Corrupt, Gone):
+            missing.update(dict.fromkeys(missing_table_files(root, manifest), manifest.epoch))
+    told = " ".join(found.wrong)
+    found.wrong += [
+        f"{key} is missing, though epoch {epoch} needs it."
+        for key, epoch in sorted(missing.items())
+        if key not in told
+    ]
+    return found
 
 
 def _unreadable_pins(root: str) -> list[str]:

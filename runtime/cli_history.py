@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -24,12 +25,13 @@ from penstock.checkpoint.rewind import Found, find_epoch, is_table_file
 from penstock.checkpoint.root import Lease, Root
 from penstock.errors import Corrupt, Gone, Invalid
 from penstock.fencing import Beat, decode_beat, heartbeat_key
+from penstock.fields import Ordinal, Text
 from penstock.ids import Epoch
 from penstock.points import Point
 from penstock.runtime.answers import AsJson, err, or_exit, out, print_json
 from penstock.runtime.cli_state import parse_target
 from penstock.runtime.replay_topics import topic_refs
-from penstock.sinks.table_index import table_refs
+from penstock.sinks.table_index import missing_table_files, table_refs
 
 __all__ = ["checkpoints", "restore", "savepoint", "status"]
 
@@ -101,6 +103,7 @@ def restore(
         or_exit(root, lambda: _refuse_led(opened, head))
     if not yes:
         typer.confirm(_question(head, found), abort=True)
+    or_exit(root, lambda: _refuse_missing_files(opened, found))
     made = or_exit(root, lambda: opened.rewind(head.job, _target(found)))
     out.print(
         f"HEAD is at epoch {made.epoch} again, in generation {made.generation}. The next start of "
@@ -220,6 +223,15 @@ def _further(root: Root) -> Further:
     return further
 
 
+def _refuse_missing_files(root: Root, found: Found) -> None:
+    """Going back to where rows are lost would make the loss history."""
+    missing = missing_table_files(root, found.manifest)
+    if missing:
+        more = f", and {len(missing) - 1} more are" if len(missing) > 1 else ""
+        what = f"is missing{more}, though epoch {found.epoch} needs it"
+        raise Corrupt(missing[0], what, "restore it from a copy, or choose another epoch")
+
+
 def _refuse_led(root: Root, head: Head) -> None:
     holder = root.is_led(LEASE)
     if holder is not None:
@@ -286,12 +298,29 @@ def _last_beat(root: Root, head: Head) -> Beat | None:
 def _sinks(manifest: Manifest | None, beat: Beat | None) -> dict[str, dict[str, Any]]:
     """How far each sink is. A table is where HEAD is; of the others the leader tells."""
     found: dict[str, dict[str, Any]] = {}
-    told = {} if beat is None else beat.notes.get("sinks", {})
+    told = {} if beat is None else _told_of_sinks(beat)
     for name, outputs in ({} if manifest is None else manifest.sinks).items():
         assert manifest is not None
         is_table = name in manifest.tables or any(is_table_file(each.ref) for each in outputs)
         found[name] = {"epoch": manifest.epoch if is_table else None, "held": None}
     return {**found, **told}
+
+
+class _SinkNote(msgspec.Struct, frozen=True):
+    """What a leader says of a sink."""
+
+    epoch: Ordinal | None = None
+    held: Text | None = None
+
+
+def _told_of_sinks(beat: Beat) -> dict[str, dict[str, Any]]:
+    """What the leader says of its sinks; nothing, if those are no words of a leader: a heartbeat is
+    neither signed nor named by a hash."""
+    try:
+        told = msgspec.convert(beat.notes.get("sinks", {}), dict[str, _SinkNote])
+    except msgspec.ValidationError:
+        return {}
+    return {name: msgspec.structs.asdict(note) for name, note in told.items()}
 
 
 def _operators(root: Root) -> dict[str, dict[str, int]]:

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from penstock.checkpoint.perform import perform
 from penstock.checkpoint.root import Root
-from penstock.errors import Unavailable
+from penstock.errors import Corrupt, Unavailable
 from penstock.ids import Epoch, Generation, Key
 from penstock.runtime.inbox import Gathered
 from penstock.runtime.letters import LetterKey, dead_letters_name, letter_name, replayed_name
 from penstock.runtime.replay_requests import LETTERS_MAX, ask, open_requests
 from penstock.runtime.replay_topics import FromTopic, replayed_from_topic
 from penstock.runtime.row_values import python_rows
+from penstock.sinks.protocol import PROVENANCE
 from penstock.sinks.table_index import find_files
 from penstock.sinks.table_read import fetch_file, read_table, table_names
 
@@ -157,12 +158,16 @@ class _Look:
     def letters(self, root: Root, table: str) -> list[Letter]:
         """All of them, file by file."""
         files = find_files(root, table)
-        return [
-            self._letter(file.output.ref.key, row)
-            for file in files
-            for batch in fetch_file(files, file.output.ref)[1]
-            for row in python_rows(pa.Table.from_batches([batch]))
-        ]
+        found = []
+        for file in files:
+            key = file.output.ref.key
+            schema, batches = fetch_file(files, file.output.ref)
+            _check_letters(key, schema)
+            for batch in batches:
+                _check_places(key, batch)
+                rows = python_rows(pa.Table.from_batches([batch]))
+                found += [self._letter(key, row) for row in rows]
+        return found
 
     def _letter(self, file: Key, row: dict[str, Any]) -> Letter:
         place = (file, row["_sequence"])
@@ -171,9 +176,9 @@ class _Look:
         return Letter(
             name=letter_name(self.operator, place, marked=self.generation > 1),
             operator=self.operator,
-            key=row["_key"],
+            key=str(row["_key"]),
             event=event,
-            error=row["_error"],
+            error=str(row["_error"]),
             state=self._state(place, row),
             row=row,
             place=place,
@@ -187,6 +192,36 @@ class _Look:
         if place in self.requested:
             return State.REQUESTED
         return State.UNKNOWN if at[0] < self.topic.unknown_below else State.DEAD
+
+
+_LETTER_COLUMNS = {
+    "_key": pa.string(),
+    "_error": pa.string(),
+    **{name: PROVENANCE.field(name).type for name in ("_epoch", "_partition", "_sequence")},
+}
+_EVENT_COLUMNS = {
+    "_source": pa.string(),
+    "_source_partition": pa.string(),
+    "_offset": pa.int64(),
+}
+
+
+def _check_letters(key: Key, schema: pa.Schema) -> None:
+    """Raise `Corrupt` unless a file has the columns of dead letters."""
+    told = dict(zip(schema.names, schema.types, strict=True))
+    wanted = {**_LETTER_COLUMNS, **(_EVENT_COLUMNS if "_source" in told else {})}
+    for name, kind in wanted.items():
+        if told.get(name) != kind:
+            found = f"has a column {name!r} of {told.get(name)}, and a dead letter's is {kind}"
+            raise Corrupt(key, found, "restore it from a copy: it was altered or forged")
+
+
+def _check_places(key: Key, batch: pa.RecordBatch) -> None:
+    """Raise `Corrupt` if a letter does not say where it is."""
+    for name in ("_epoch", "_partition", "_sequence"):
+        if batch.column(name).null_count:
+            found = f"has a dead letter whose {name!r} is null"
+            raise Corrupt(key, found, "restore it from a copy: it was altered or forged")
 
 
 def _replayed(root: Root, operator: str) -> dict[LetterKey, Epoch]:

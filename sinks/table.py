@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from penstock.checkpoint.layout import table_key
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
 from penstock.ids import Attempt, Epoch, Key, check_name
 from penstock.sinks.guarantee import Guarantee
 from penstock.sinks.value_check import check_calendar, check_sound
@@ -25,6 +25,7 @@ Format = Literal["arrow", "parquet"]
 
 BATCH_ROWS = 1 << 16
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_COPY = "restore it from a copy: it was altered or forged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,24 @@ def open_file(
     key: Key, body: bytes, only: Collection[str] | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a file, and its rows batch by batch. The name tells how it is written. With
-    `only`, no other columns than these are unpacked."""
+    `only`, no other columns than these are unpacked. `Corrupt` if it is no such file."""
+    try:
+        schema, batches = _opened(key, body, only)
+    except (pa.ArrowException, OSError) as damage:
+        raise Corrupt(key, f"is no file of a table ({damage})", _COPY) from damage
+    return schema, _told(key, batches)
+
+
+def _told(key: Key, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as damage:
+        raise Corrupt(key, f"is no file of a table ({damage})", _COPY) from damage
+
+
+def _opened(
+    key: Key, body: bytes, only: Collection[str] | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     suffix = key.rpartition(".")[2]
     if suffix == "parquet":
         file = pq.ParquetFile(pa.BufferReader(body))

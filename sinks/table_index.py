@@ -31,7 +31,7 @@ from penstock.checkpoint.tally import Tally
 from penstock.effects import Fetch, Steps
 from penstock.errors import Bug, Corrupt, Gone, Invalid
 from penstock.fields import FormatNumber, Name
-from penstock.ids import Attempt, Epoch, Generation
+from penstock.ids import Attempt, Epoch, Generation, Key
 from penstock.points import Point
 from penstock.sinks.table_tail import TableFile, TableTail, TailWalk
 
@@ -42,12 +42,14 @@ __all__ = [
     "IndexPage",
     "TableFile",
     "TableFiles",
+    "all_table_refs",
     "body_of",
     "extend_index",
     "files_at",
     "files_since_index",
     "find_files",
     "index_files",
+    "missing_table_files",
     "read_index",
     "read_page",
     "refuse_miscount",
@@ -178,6 +180,26 @@ def table_refs(root: Root, manifest: Manifest) -> Iterator[Ref]:
             files = perform(read_page(chain, page, Point.READ_OBJECT), root.handlers)
             yield from (file.output.ref for file in files)
         yield from (file.output.ref for file in whole.files)
+
+
+def all_table_refs(root: Root, manifest: Manifest) -> Iterator[Ref]:
+    """All that tables are made of as of a manifest that is pinned or HEAD's: pages and files of its
+    indexes, and the files of the epochs behind those."""
+    yield from table_refs(root, manifest)
+    for table in tables_of(manifest):
+        tail = perform(files_since_index(Chain(), manifest, table), root.handlers)
+        yield from (file.output.ref for file in tail)
+
+
+def missing_table_files(root: Root, manifest: Manifest) -> list[Key]:
+    """What tables need as of such a manifest, and a listing does not show."""
+    there: set[str] = set()
+    for table in tables_of(manifest):
+        after = ""
+        while page := root.store.list(table_prefix(table), after):
+            there.update(entry.key for entry in page)
+            after = page[-1].key
+    return sorted({ref.key for ref in all_table_refs(root, manifest)} - there)
 
 
 def body_of(chain: Chain, ref: Ref, at: Point) -> Steps[bytes]:

@@ -51,7 +51,9 @@ class ArrowRewriter:
         if not self.topic.compacted:
             return True
         last = self._latest(
-            self._keys(_with_offsets(piece, body)).rename_columns([*self.topic.key, _LAST])
+            self._keys(_with_offsets(piece, body, self.topic.schema)).rename_columns(
+                [*self.topic.key, _LAST]
+            )
         )
         if self._last is not None:
             last = self._latest(pa.concat_tables([self._last, last]))
@@ -62,7 +64,7 @@ class ArrowRewriter:
 
     def rewrite(self, piece: Piece, body: bytes) -> Sequence[Made]:
         """Take in the rows that stay; the segment that is full now, if one is."""
-        rows = self._surviving(_with_offsets(piece, body))
+        rows = self._surviving(_with_offsets(piece, body, self.topic.schema))
         made = [self._segment(piece.first)] if rows.num_rows and self._is_full() else []
         self._kept.append(rows)
         _, wall_ms = self._times or (0, piece.wall_ms)
@@ -135,9 +137,9 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([plain.view(bits)])
 
 
-def _with_offsets(piece: Piece, body: bytes) -> pa.Table:
+def _with_offsets(piece: Piece, body: bytes, schema: pa.Schema) -> pa.Table:
     """All rows of a segment, each with its offset and when it was taken in."""
-    batches = list(decode(piece, body))
+    batches = list(decode(piece, body, schema))
     table = pa.Table.from_batches(batches, schema=pa.ipc.open_file(body).schema)
     if OFFSET in table.column_names:
         return table

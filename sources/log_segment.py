@@ -7,7 +7,7 @@ What a segment holds is compared with what its piece and its topic say of it: wi
 that, events would be lost without a word, and with more, counted twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -38,10 +38,12 @@ def encode(table: pa.Table) -> bytes:
     return body
 
 
-def decode(piece: Piece, body: bytes) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment, one at a time; `Corrupt` if they are not what its piece says."""
+def decode(piece: Piece, body: bytes, schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+    """The batches of a segment, one at a time; `Corrupt` if they are not what its piece says, or
+    have a column of another type than in `schema`."""
     with _damage_told(piece):
         reader = pa.ipc.open_file(pa.py_buffer(body))
+        _check_types(reader.schema, schema or ())
         at = piece.first
         rows = 0
         for number in range(reader.num_record_batches):
@@ -53,6 +55,14 @@ def decode(piece: Piece, body: bytes) -> Iterator[pa.RecordBatch]:
             yield batch
         if rows != piece.rows:
             raise ValueError(f"it has not the {piece.rows} rows that its piece says")
+
+
+def _check_types(told: pa.Schema, schema: Iterable[pa.Field]) -> None:
+    for field in schema:
+        at = told.get_field_index(field.name)
+        if at >= 0 and told.field(at).type != field.type:
+            what = f"its column {field.name!r} is {told.field(at).type}, not {field.type}"
+            raise ValueError(what)
 
 
 @contextmanager
@@ -70,8 +80,8 @@ def _damage_told(piece: Piece) -> Iterator[None]:
 def _checked(piece: Piece, batch: pa.RecordBatch, at: int) -> int:
     """Raise unless the offsets of a batch go on from `at` and are the piece's; where they end."""
     if OFFSET not in batch.schema.names:
-        if at + batch.num_rows > piece.stop:
-            raise ValueError(f"it goes beyond offset {piece.stop}")
+        if piece.rows != piece.stop - piece.first or at + batch.num_rows > piece.stop:
+            raise ValueError(f"its offsets are not those from {piece.first} to {piece.stop}")
         return at + int(batch.num_rows)
     for name in (OFFSET, AT):
         column = batch.column(name)
@@ -95,7 +105,7 @@ def rows_between(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a segment whose offsets are in a range, with `_meta`."""
     at = piece.first
-    for batch in decode(piece, body):
+    for batch in decode(piece, body, schema):
         with _damage_told(piece):
             cut, offsets = _cut(batch, at, wanted)
             at += batch.num_rows
@@ -124,12 +134,7 @@ def _cut(batch: pa.RecordBatch, first: int, wanted: Range) -> tuple[pa.RecordBat
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """A column; one that was added to the topic later is null in older segments."""
     at = batch.schema.get_field_index(field.name)
-    if at < 0:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(at)
-    if column.type != field.type:
-        raise ValueError(f"its column {field.name!r} is {column.type}, not {field.type}")
-    return column
+    return pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at)
 
 
 def _meta(

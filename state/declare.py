@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
 
-from penstock.errors import Invalid
+from penstock.errors import Corrupt, Invalid
 from penstock.state.columns import Columns
 from penstock.state.dtypes import key_dtype, spell_dtype, value_dtype
 from penstock.state.keys import KEY_TYPES
@@ -229,13 +229,23 @@ class SchemaFlaw:
 def schema_flaws(
     stored: Mapping[str, Description], declared: Mapping[str, Description]
 ) -> list[SchemaFlaw]:
-    """Every state that is stored and declared, and cannot be read as it is declared."""
+    """Every state that is stored and declared, and cannot be read as it is declared; `Corrupt` if
+    what is stored describes no state."""
     pairs = [(name, stored[name], new) for name, new in declared.items() if name in stored]
-    return [
-        SchemaFlaw(name, _spell(old), _spell(new), why)
-        for name, old, new in pairs
-        if (why := _flaw(old, new)) is not None
-    ]
+    found = [_compared(name, old, new) for name, old, new in pairs]
+    return [flaw for flaw in found if flaw is not None]
+
+
+def _compared(name: str, old: Description, new: Description) -> SchemaFlaw | None:
+    try:
+        why = _flaw(old, new)
+        return None if why is None else SchemaFlaw(name, _spell(old), _spell(new), why)
+    except (KeyError, TypeError, AttributeError, RecursionError) as strange:
+        raise Corrupt(
+            f"state {name!r}",
+            "is described in words that Penstock does not write",
+            "restore the description from a copy: it was altered or forged",
+        ) from strange
 
 
 def _flaw(old: Description, new: Description) -> str | None:

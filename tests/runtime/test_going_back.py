@@ -18,6 +18,7 @@ from penstock.ids import Epoch
 from penstock.runtime import loop as epoch_loop
 from penstock.runtime.cli_history import _further
 from tests.support.in_process import SETTINGS, LocalRun, append, click, clicks_log
+from tests.support.letters import command
 
 
 @ps.stateful(emits="user string, total long")
@@ -122,3 +123,28 @@ def test_a_fork_of_a_fork_of_a_savepoint_keeps_every_row(tmp_path: Path) -> None
     go_on(second, 20)
     go_on(first, 20)
     assert audit(second.root).audited.verdict is Verdict.VALID
+
+
+@pytest.mark.parametrize("epoch", [5, 7], ids=["listed by its index", "behind its index"])
+def test_a_file_that_only_a_savepoint_needs_is_missed(tmp_path: Path, epoch: int) -> None:
+    """Audit and fsck looked at what HEAD needs; going back to the savepoint would have made the
+    loss history."""
+    run = counting(tmp_path)
+    go_on(run, 8)
+    run.root.pin("good")
+    mine = list((tmp_path / "root" / "tables").rglob(f"{epoch:012d}/*.arrow"))
+    run.root.rewind("clicks", Epoch(3))
+    go_on(run, 16)
+    assert audit(run.root).audited.verdict is Verdict.VALID
+    for file in mine:
+        file.unlink()
+
+    checks = {check.name: check for check in audit(run.root).audited.checks}
+    fsck, restore = command("fsck", run.url), command("restore", run.url, "--at", "good", "--yes")
+
+    assert checks["objects"].verdict is Verdict.INVALID
+    assert fsck.exit_code == 1
+    assert f"{epoch:012d}" in fsck.output
+    assert restore.exit_code == 2
+    assert "is missing, though epoch 8 needs it" in " ".join(restore.output.split())
+    assert run.root.head().epoch == 16
