@@ -371,15 +371,19 @@ def _send(shop: Workshop, operator: OperatorNode, partition: int, work: Work) ->
             yield from packer.barriers(partition, topology.partitions)
 
 
+def _in_firing_order(fired_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times that do not fall: a timer that one at 30 has set to 15 fires after that one, and so its
+    rows come after those of that one too."""
+    return np.maximum.accumulate(fired_ms) if len(fired_ms) else fired_ms
+
+
 def _placed(made: Made, work: Work) -> pa.Table:
     """Emitted rows with what gives them their order downstream."""
     fired_ms = np.array(work.fired_ms, np.int64)
     times_us = _known(work).event_times(made.callers, fired_ms)
     by_timer = made.callers < 0
     ranks = np.full(len(times_us), RANK_LAST, np.int64)
-    # A timer that one at 30 has set to 15 fires after that one, and its rows come after it too.
-    fired_in_order = np.maximum.accumulate(fired_ms) if len(fired_ms) else fired_ms
-    ranks[by_timer] = fired_in_order[-made.callers[by_timer] - 1]
+    ranks[by_timer] = _in_firing_order(fired_ms)[-made.callers[by_timer] - 1]
     unknown = pa.array(times_us == NO_TIME)
     moments = pa.array(times_us, pa.int64(), mask=unknown.to_numpy(zero_copy_only=False))
     table = made.table.append_column("_offset", pa.array(np.arange(len(times_us))))

@@ -8,6 +8,8 @@ from tests.mutants import (
     collection,
     commits,
     epochs,
+    exactness,
+    forgeries,
     history,
     identity,
     leadership,
@@ -43,4 +45,6 @@ MUTANTS = (
     *times.MUTANTS,
     *trust.MUTANTS,
     *values.MUTANTS,
+    *exactness.MUTANTS,
+    *forgeries.MUTANTS,
 )
