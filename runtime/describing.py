@@ -296,21 +296,17 @@ def _source(input_: Input) -> SourceNode:
 
 def sets_aside(input_: Input) -> bool:
     """Whether what cannot be decoded is kept in a table: by the source's own policy, or by what the
-    job says of a source that has none. Files leave out what they cannot decode by themselves; only
-    times that the job takes from a column are left to us."""
+    job says of a source that has none."""
     where, source, policy = f"source {input_.name!r}", input_.source, input_.on_undecodable
     if policy not in (None, "fail", "quarantine"):
         raise Invalid(where, f"has on_undecodable={policy!r}", "use 'fail' or 'quarantine'")
-    if isinstance(source, Files):
-        own, said = source.leaves_out, "Files(…, poison=…)"
-    elif isinstance(source, Sifting):
-        own, said = source.sifts, "Kafka(…, on_undecodable=…)"
-    else:
+    if not isinstance(source, Sifting):
         return policy == "quarantine"
+    said = "Files(…, poison=…)" if isinstance(source, Files) else "Kafka(…, on_undecodable=…)"
     if policy is not None:
         found = f"is read with on_undecodable={policy!r}, and has a policy of its own"
         raise Invalid(where, found, f"say it there: {said}")
-    return own and not (isinstance(source, Files) and input_.event_time is None)
+    return source.sifts
 
 
 def _check_own(where: str, schema: pa.Schema) -> None:

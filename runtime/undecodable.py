@@ -46,6 +46,7 @@ class UntimelyRow:
     reason: str
     value: bytes
     key: bytes | None = None
+    count: int = 1
 
 
 def without_untimely(
@@ -126,7 +127,8 @@ def _rows(plan: Plan, task: int, left: Sequence[Left]) -> pa.Table:
 
 def _input(wanted: WantedRange, message: Undecoded) -> list[dict[str, object]]:
     name = f"{wanted.source}/{wanted.partition}"
-    return [{"from": name, "first": message.offset, "last": message.offset}]
+    last = min(message.offset + message.count, wanted.stop) - 1
+    return [{"from": name, "first": message.offset, "last": max(last, message.offset)}]
 
 
 def _shown(key: bytes | None) -> str:

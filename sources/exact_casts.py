@@ -54,8 +54,7 @@ def exact_cast(column: Any, kind: pa.DataType) -> Any:
         return column
     check_castable(column.type, kind)
     made = column.cast(kind)
-    is_told = pa.types.is_null(column.type) or _is_text(column.type)
-    if is_told or _is_same(made.cast(column.type), column):
+    if _is_written(column.type, kind) or _is_same(made.cast(column.type), column):
         return made
     raise ValueError(f"a value of type {column.type} would come out as another of type {kind}")
 
@@ -108,8 +107,19 @@ def _is_any(kind: pa.DataType, kinds: tuple[_Is, ...]) -> bool:
     return any(is_it(kind) for is_it in kinds)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return _is_any(_plain(kind), _TEXT)
+def _is_written(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether something in it is text that becomes a time or a decimal, or null: Arrow reads the
+    value that it spells, and seldom spells it that way again."""
+    if pa.types.is_null(found):
+        return True
+    if _is_any(_plain(found), _TEXT):
+        return not _is_any(_plain(kind), (*_TEXT, *_BYTES))
+    if pa.types.is_struct(found) and pa.types.is_struct(kind):
+        inside = {each.name: each.type for each in found}
+        return any(_is_written(inside[e.name], e.type) for e in kind if e.name in inside)
+    if _is_any(found, _LISTS) and _is_any(kind, _LISTS):
+        return _is_written(found.value_type, kind.value_type)
+    return False
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -18,9 +18,10 @@ Columns are found by name and cast if that changes no value. One that a file lac
 if it may be; one that the source does not have is ignored.
 
 A file that cannot be read at all stops the source, or with `poison="quarantine"` is recorded
-without rows and listed by `quarantined`. A row that cannot be read stops the reading, or is
-left out: the same ones on every reading, and `dropped` says which and why. That is asked of a
-range and answered by reading it again, because a count kept in a task would be lost with it.
+with one offset and no row, and listed by `quarantined`. A row that cannot be read stops the
+reading, or is left out: the same ones on every reading. What is left out, a row or a file, goes
+with its place, its reason and the beginning of its bytes to the reader (`read_with_dropped`), and
+from there into the commit of the epoch that has read its offset. `dropped` tells it of any range.
 """
 
 import threading
@@ -43,7 +44,7 @@ from penstock.sources.files_record import FileEntry, Order, Placed
 from penstock.sources.files_settings import FilesSettings, Poison, World, where
 from penstock.sources.files_shape import Shape, decode_columns
 from penstock.sources.planning import check_range
-from penstock.sources.protocol import Limits, Range, Span
+from penstock.sources.protocol import Limits, Range, Span, Undecoded
 
 __all__ = ["Dropped", "Files", "Quarantined"]
 
@@ -65,8 +66,17 @@ class Dropped:
     path: str
     place: str
     """Where in the file, in words."""
-    reason: str
+    why: str
     count: int = 1
+    """How many offsets are left out: rows, or bytes of text."""
+    value: bytes | None = None
+    """What is there, or the beginning of it, where it is text."""
+    key: bytes | None = None
+
+    @property
+    def reason(self) -> str:
+        """Where it is and what is wrong with it."""
+        return f"file {self.path}{self.place and ', '}{self.place}: {self.why}"
 
 
 class Files:
@@ -140,7 +150,7 @@ class Files:
         return {"folder": where(self._settings.folder)}
 
     @property
-    def leaves_out(self) -> bool:
+    def sifts(self) -> bool:
         """Whether rows that cannot be read are left out; else they stop the reading."""
         return self._settings.poison == "quarantine"
 
@@ -178,6 +188,13 @@ class Files:
 
     def read(self, partition: str, wanted: Range, planned_ms: int = 0) -> Iterator[pa.RecordBatch]:
         """The rows of a range in order of their offsets, with `_meta` as the last column."""
+        found = self.read_with_dropped(partition, wanted, planned_ms)
+        return (each for each in found if isinstance(each, pa.RecordBatch))
+
+    def read_with_dropped(
+        self, partition: str, wanted: Range, planned_ms: int = 0
+    ) -> "Iterator[pa.RecordBatch | Undecoded]":
+        """The rows of a range and, in their places, what cannot be read."""
         order = self._checked(partition, wanted)
         for placed in self._record().files(order, int(partition), wanted):
             shape = self._shape(order)
@@ -186,7 +203,9 @@ class Files:
                     offsets = placed.base + piece.positions
                     modified_us = placed.entry.modified_us
                     yield shape.with_meta(piece.rows, offsets, modified_us, planned_ms)
-                elif not self.leaves_out:
+                elif self.sifts:
+                    yield _dropped(placed, piece)
+                else:
                     raise self._refused(placed, piece)
 
     def dropped(self, partition: str, wanted: Range) -> Iterator[Dropped]:
@@ -195,9 +214,7 @@ class Files:
         for placed in self._record().files(order, int(partition), wanted):
             for piece in self._pieces(placed, wanted, self._shape(order)):
                 if isinstance(piece, Bad):
-                    place = _place(placed.entry, piece)
-                    offset = placed.base + piece.position
-                    yield Dropped(offset, placed.entry.path, place, piece.reason, piece.count)
+                    yield _dropped(placed, piece)
 
     def discover(self) -> int:
         """Look for new files and record them. How many were recorded by this call.
@@ -248,6 +265,10 @@ class Files:
         entry = placed.entry
         start = max(0, wanted.start - placed.base)
         stop = min(entry.length, wanted.stop - placed.base)
+        if entry.unreadable:
+            if start < stop:
+                yield Bad(0, entry.unreadable)
+            return
         if entry.format is None:
             return
         reader = format_for(entry.path, entry.format, entry.unit == "rows")
@@ -303,6 +324,12 @@ class _Desk:
     listing: Listing | None = None
     record: Record | None = None
     looking: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _dropped(placed: Placed, bad: Bad) -> Dropped:
+    entry = placed.entry
+    place = "" if entry.unreadable else _place(entry, bad)
+    return Dropped(placed.base + bad.position, entry.path, place, bad.reason, bad.count, bad.value)
 
 
 def _place(entry: FileEntry, bad: Bad) -> str:

@@ -32,6 +32,10 @@ LOOK_FILES_MAX = 10_000
 LOOK_THREADS = 8
 """How many files are looked into at once. Most of that is waiting for a store."""
 
+UNREADABLE_LENGTH = 1
+"""How many offsets a file takes that cannot be read: one, so that an epoch reads that offset, and
+what it leaves out is part of its commit."""
+
 LOOKS_LOST_MAX = 20
 """How often somebody else may be first before it is called a fault."""
 
@@ -168,7 +172,7 @@ class Discovery:
         except (Corrupt, Gone):
             return None
         except DAMAGE as why:
-            return _Inside(0, None, reason(why))
+            return _Inside(UNREADABLE_LENGTH, None, reason(why))
 
     def _measured(self, found: Found, columns: pa.Schema | None) -> _Inside:
         if found.wrong:
@@ -181,7 +185,10 @@ class Discovery:
                 check_columns(columns, self.settings.event_time)
             shape = None if columns is None else Shape(columns, self.settings.event_time)
             ends = hash_ends(file) if found.is_weak else ""
-            return _Inside(reader.measure(file, shape), columns, ends=ends)
+            length = reader.measure(file, shape)
+            if shape is not None and self.settings.poison == "fail":
+                reader.try_first(file, shape)
+            return _Inside(length, columns, ends=ends)
 
     def _entry(self, found: Found, inside: _Inside, number: int) -> FileEntry:
         try:

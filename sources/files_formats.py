@@ -60,14 +60,18 @@ class SplitText:
         return _inferred(self.text, header, sample.lines if sample else [])
 
     def measure(self, file: RangedFile, shape: Shape | None) -> int:
-        """Its length in bytes, if its header and first line fit."""
+        """Its length in bytes, if its header fits."""
         header, start = self.head(file)
         if shape is not None and start < file.size_bytes:
-            parse = self.text.parser(header, shape)
-            first = _first(file, start)
-            if first is not None:
-                parse(first.lines[:1])
+            self.text.parser(header, shape)
         return file.size_bytes
+
+    def try_first(self, file: RangedFile, shape: Shape) -> None:
+        """Parse the first line."""
+        header, start = self.head(file)
+        first = _first(file, start) if start < file.size_bytes else None
+        if first is not None:
+            self.text.parser(header, shape)(first.lines[:1])
 
     def pieces(self, file: RangedFile, start: int, stop: int, shape: Shape) -> Iterator[Kept | Bad]:
         """Lines by the position of their first byte."""
@@ -107,13 +111,21 @@ class WholeText:
         return _inferred(self.text, header, next(_batches(rows, SAMPLE_BYTES), []))
 
     def measure(self, file: RangedFile, shape: Shape | None) -> int:
-        """How many rows it has, if its header and first row fit."""
+        """How many rows it has, if its header fits."""
+        rows = self._records(file)
+        header = next(rows, b"") if self.text.has_header else b""
+        count = sum(1 for _ in rows)
+        if count and shape is not None:
+            self.text.parser(header, shape)
+        return count
+
+    def try_first(self, file: RangedFile, shape: Shape) -> None:
+        """Parse the first row."""
         rows = self._records(file)
         header = next(rows, b"") if self.text.has_header else b""
         first = list(islice(rows, 1))
-        if first and shape is not None:
+        if first:
             self.text.parser(header, shape)(first)
-        return len(first) + sum(1 for _ in rows)
 
     def pieces(self, file: RangedFile, start: int, stop: int, shape: Shape) -> Iterator[Kept | Bad]:
         """Rows by their number below the header."""
@@ -145,17 +157,22 @@ def _batches(rows: Iterator[bytes], size_bytes: int) -> Iterator[list[bytes]]:
 
 
 def _inferred(text: Text, header: bytes, lines: Sequence[bytes]) -> pa.Schema | None:
-    """Columns from as many of the lines as agree, beginning with the first."""
-    while lines:
-        try:
-            columns = text.infer(header, lines)
-            return columns if columns.names else None
-        except DAMAGE:
-            if len(lines) == 1:
-                raise
-        lines = lines[: len(lines) // 2]
+    """Columns from as many of the lines as agree, beginning with the first that can be read; raises
+    what the first line says if none can."""
+    refusal: BaseException | None = None
+    for start in range(len(lines)):
+        agreeing = lines[start:]
+        while agreeing:
+            try:
+                columns = text.infer(header, agreeing)
+                return columns if columns.names else None
+            except DAMAGE as why:
+                refusal = refusal or why
+            agreeing = agreeing[: len(agreeing) // 2]
+    if refusal is not None:
+        raise refusal
     return None
 
 
 def _sifted(positions: np.ndarray, lines: list[bytes], parse: Parse) -> Iterator[Kept | Bad]:
-    return sift(positions, lambda first, last: parse(lines[first:last]))
+    return sift(positions, lambda first, last: parse(lines[first:last]), lines)

@@ -5,7 +5,7 @@ to be read with it. That is what makes every reading of a range the same, howeve
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from typing import Protocol
@@ -33,6 +33,8 @@ store is a Penstock error long before it gets there. Too little memory is none o
 be there on the next reading."""
 
 REASON_CHARS_MAX = 200
+VALUE_BYTES_MAX = 1 << 16
+"""How much is kept of a row that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Bad:
     reason: str
     count: int = 1
     """How many offsets are lost with it."""
+    value: bytes | None = None
+    """What is there, or the beginning of it, where it is text."""
 
 
 class Format(Protocol):
@@ -62,38 +66,40 @@ class Format(Protocol):
         """The columns a file has; None if it has no row to tell."""
 
     def measure(self, file: RangedFile, shape: Shape | None) -> int:
-        """How many offsets a file takes; raises if its beginning does not fit the shape."""
+        """How many offsets a file takes; raises if no row of it can fit the shape."""
+
+    def try_first(self, file: RangedFile, shape: Shape) -> None:
+        """Raise if its first row does not fit the shape, where a short look tells."""
 
     def pieces(self, file: RangedFile, start: int, stop: int, shape: Shape) -> Iterator[Kept | Bad]:
         """What lies at the positions from `start` up to, not including, `stop`, in order."""
 
 
 def sift(
-    positions: np.ndarray, convert: Callable[[int, int], pa.RecordBatch]
+    positions: np.ndarray,
+    convert: Callable[[int, int], pa.RecordBatch],
+    texts: Sequence[bytes] | None = None,
 ) -> Iterator[Kept | Bad]:
     """Convert rows in runs as long as possible, until those that do not convert stand alone.
 
-    `convert(first, last)` makes those rows, or raises if there is a bad one among them.
+    `convert(first, last)` makes those rows, or raises if there is a bad one among them. `texts` are
+    the rows as they are in the file, if they are lines.
     """
-    if len(positions):
-        yield from _sift(positions, 0, len(positions), convert)
-
-
-def _sift(
-    positions: np.ndarray, first: int, last: int, convert: Callable[[int, int], pa.RecordBatch]
-) -> Iterator[Kept | Bad]:
-    try:
-        rows = convert(first, last)
-    except DAMAGE as why:
-        if last - first == 1:
-            yield Bad(int(positions[first]), reason(why))
-            return
-    else:
-        yield Kept(positions[first:last], rows)
-        return
-    middle = (first + last) // 2
-    yield from _sift(positions, first, middle, convert)
-    yield from _sift(positions, middle, last, convert)
+    waiting = [(0, len(positions))] if len(positions) else []
+    while waiting:
+        first, last = waiting.pop()
+        try:
+            rows = convert(first, last)
+        except DAMAGE as why:
+            if last - first == 1:
+                text = None if texts is None else bytes(texts[first][:VALUE_BYTES_MAX])
+                yield Bad(int(positions[first]), reason(why), value=text)
+                continue
+        else:
+            yield Kept(positions[first:last], rows)
+            continue
+        middle = (first + last) // 2
+        waiting += [(middle, last), (first, middle)]
 
 
 def reason(why: BaseException) -> str:

@@ -67,9 +67,14 @@ class JsonLines:
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:
-    """What a column is read as, before it is cast: JSON has no dates, and Arrow no word for it."""
-    if pa.types.is_date(kind):
+    """What a column is read as, before it is cast: JSON has no dates, and Arrow no word for it. Nor
+    has it times, of which Arrow takes those without a zone for UTC."""
+    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None):
         return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_json_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_json_type(kind.value_type)))
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

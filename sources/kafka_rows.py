@@ -56,6 +56,7 @@ class DroppedMessage:
     reason: str
     key: bytes | None
     value: bytes | None
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,10 @@ class Undecoded(Protocol):
         """Why it could not."""
 
     @property
+    def count(self) -> int:
+        """How many offsets it takes, from its own on."""
+
+    @property
     def key(self) -> bytes | None:
         """Its key, as it came."""
 

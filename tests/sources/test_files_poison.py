@@ -1,8 +1,10 @@
 import gzip
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Invalid
@@ -106,19 +108,61 @@ def test_an_unreadable_file_stops_the_source(scene: Scene, case: str) -> None:
     assert column(source) == [1, 3]
 
 
+BY_ROW = {
+    "no object", "two objects", "broken object", "json of another type", "json without a column",
+    "json that is no UTF-8", "csv of another type", "csv with too few values",
+    "csv with line ends in values", "csv that is no UTF-8",
+}  # fmt: skip
+"""Files that are bad by their first row. A later one may be good, so they are read."""
+
+
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_an_unreadable_file_can_be_set_aside(scene: Scene, case: str) -> None:
-    """It has a place in the order, no offsets, and a reason that can be looked up."""
+def test_what_is_unreadable_can_be_set_aside(scene: Scene, case: str) -> None:
+    """It leaves a trace: an offset that an epoch reads, with the reason in its place."""
     name, body, reason = UNREADABLE[case]
     scene.write("before.jsonl", numbers(1))
     scene.write(name, body)
     scene.write("later.jsonl", numbers(3))
     source = scene.source(schema=NUMBERED, pattern="*", poison="quarantine")
+    end = source.spans()["0"].latest
+    dropped = list(source.dropped("0", Range(start=0, stop=end)))
 
     assert column(source) == [1, 3]
-    assert list(source.quarantined()) == [Quarantined(name, len(body), reason)]
-    assert list(scene.source().quarantined()) == list(source.quarantined())
-    assert (source.discover(), source.spans()["0"].latest) == (0, 18)
+    assert {each.path for each in dropped} == {name}
+    assert dropped[0].why == reason
+    unreadable = [] if case in BY_ROW else [Quarantined(name, len(body), reason)]
+    assert list(source.quarantined()) == unreadable
+    assert list(scene.source().quarantined()) == unreadable
+    assert source.discover() == 0
+    if unreadable:
+        assert (dropped[0].offset, dropped[0].place, end) == (9, "", 19)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("a.jsonl", b'oops\n{"n": 1}\n{"n": 2}\n'),
+        ("a.csv", b"n\noops\n1\n2\n"),
+        ("a.jsonl.gz", gzip.compress(b'oops\n{"n": 1}\n{"n": 2}\n')),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, pa.schema([("n", pa.int64())])], ids=["inferred", "told"])
+def test_a_bad_first_row_leaves_the_others(
+    scene: Scene, name: str, body: bytes, schema: pa.Schema | None
+) -> None:
+    """The whole file used to be dropped for it, without a trace."""
+    scene.write(name, body)
+    if schema is None and name == "a.csv":
+        return  # any text may be a value: then it is a good row of text
+    source = scene.source(schema=schema, poison="quarantine")
+    end = source.spans()["0"].latest
+
+    assert column(source) == [1, 2]
+    (dropped,) = source.dropped("0", Range(start=0, stop=end))
+    assert (dropped.value, dropped.path) == (b"oops", name)
+    scene.record = f"memory://{scene.record}-other"
+    with pytest.raises(Invalid, match=f"file {name} of files"):
+        scene.source(schema=schema).spans()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +241,8 @@ def test_bad_rows_can_be_left_out_the_same_ones_always(scene: Scene, case: str) 
     scene.write(name, body)
     source = scene.source(schema=NUMBERED, poison="quarantine")
     end = source.spans()["0"].latest
-    expected = [Dropped(9 + at, name, f"byte {at}", reason) for at, reason in bad]
+    lines = {at: body[at:].partition(b"\n")[0].removesuffix(b"\r") for at, _ in bad}
+    expected = [Dropped(9 + at, name, f"byte {at}", reason, value=lines[at]) for at, reason in bad]
 
     assert column(source) == [0, *good]
     assert list(source.dropped("0", Range(start=0, stop=end))) == expected
@@ -232,7 +277,8 @@ def test_a_damaged_page_takes_its_row_group_with_it(scene: Scene) -> None:
     for start, stop in ((0, 6), (2, 4), (3, 5)):
         [bad] = source.dropped("0", Range(start=start, stop=stop))
         assert (bad.offset, bad.count) == (max(2, start), min(4, stop) - max(2, start))
-        assert bad.reason.startswith("row group 1: ")
+        assert bad.why.startswith("row group 1: ")
+        assert bad.reason.startswith(f"file a.parquet, row {bad.offset}: row group 1: ")
     with pytest.raises(Invalid, match="cannot be read at row 2"):
         rows(scene.source())
 
@@ -260,3 +306,68 @@ def test_another_schema_than_a_file_was_recorded_with_is_told_when_it_is_read(
     lenient = scene.source(**settings, poison="quarantine")
     assert rows(lenient) == []
     assert [bad.count for bad in lenient.dropped("0", Range(start=1, stop=4))] == [3]
+
+
+def int96(*times: datetime) -> bytes:
+    """A file as Spark writes it by default."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"at": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+FAR = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(2262, 6, 1), datetime(9999, 12, 31, 23)]
+
+
+def test_times_that_spark_writes_do_not_wrap_around(scene: Scene) -> None:
+    """The last day of the calendar was read as a day of 1816."""
+    scene.write("a.parquet", int96(*FAR))
+
+    assert column(scene.source(), "at") == FAR
+
+
+def test_times_that_spark_writes_may_be_declared_in_utc(scene: Scene) -> None:
+    """The file does not say; Spark means UTC."""
+    scene.write("a.parquet", int96(*FAR))
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+
+    assert column(scene.source(schema=schema), "at") == [at.replace(tzinfo=UTC) for at in FAR]
+
+
+def test_nanoseconds_of_int96_are_not_cut(scene: Scene) -> None:
+    """Row by row: what is finer than a microsecond is refused."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"at": pa.array([0, 1, 1000, -1, None], pa.timestamp("ns"))})
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    scene.write("a.parquet", sink.getvalue().to_pybytes())
+    source = scene.source(poison="quarantine")
+
+    assert [row["offset"] for row in rows(source)] == [0, 2, 4]
+    told = [bad.why for bad in source.dropped("0", Range(start=0, stop=5))]
+    assert told == ["column 'at' is INT96 with nanoseconds, which would be cut"] * 2
+
+
+ZONED = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (ZONED, b'"2026-01-01T00:00:00Z"', b'"2026-01-01 00:00:00"'),
+        (pa.struct([("at", ZONED)]), b'{"at": "2026-01-01T00:00:00Z"}', b'{"at": "2026-01-01"}'),
+        (pa.list_(ZONED), b'["2026-01-01T00:00:00Z"]', b'["2026-01-01T00:00:00"]'),
+    ],
+    ids=["plain", "struct", "list"],
+)
+def test_a_time_without_a_zone_is_not_taken_for_utc(
+    scene: Scene, kind: pa.DataType, good: bytes, bad: bytes
+) -> None:
+    """In JSON lines neither; with a zone it is read as what it says."""
+    scene.write("a.jsonl", b'{"x": ' + good + b"}\n")
+    source = scene.source(schema=pa.schema([("x", kind)]))
+    assert len(rows(source)) == 1
+    scene.write("b.jsonl", b'{"x": ' + bad + b"}\n")
+
+    with pytest.raises(Invalid, match=r"file b\.jsonl of"):
+        rows(source)
