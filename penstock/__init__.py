@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.runtime.events import Batch, Event, Events, Moment
     from penstock.runtime.functions import stateful, to, vectorized
     from penstock.runtime.job import Job, merge
+    from penstock.runtime.letter_limit import quarantine
     from penstock.runtime.settings import RunSettings
     from penstock.sinks import (
         Committed,
@@ -78,6 +79,7 @@ __all__ = [
     "by_clock",
     "invariant",
     "merge",
+    "quarantine",
     "read_table",
     "stateful",
     "table_reader",
@@ -108,6 +110,7 @@ _ROOMS = {
     **dict.fromkeys(_SINKS, "penstock.sinks"),
     **dict.fromkeys(("Batch", "Event", "Events", "Moment"), "penstock.runtime.events"),
     **dict.fromkeys(("stateful", "to", "vectorized"), "penstock.runtime.functions"),
+    "quarantine": "penstock.runtime.letter_limit",
     **dict.fromkeys(("Job", "merge"), "penstock.runtime.job"),
     "RunSettings": "penstock.runtime.settings",
     **dict.fromkeys(

@@ -5,8 +5,9 @@ events of the epoch. State ages by the event time of a call: that of its event, 
 events, or of the timer that set it off.
 
 A call that raises fails the epoch with the key and the place in the user's code; or, in an operator
-that quarantines, is undone: its events and the error go to the dead letters and the key's state
-stays as it was.
+that quarantines, is undone, and the key's state stays as it was. A call with several events is then
+made again with each half of them, until those that raise by themselves stand alone: only these go
+to the dead letters, with the error.
 """
 
 import traceback
@@ -86,6 +87,8 @@ class Caller:
         self.dead = DeadLetters()
         self.fired_ms: list[int] = []
         """The moments of the timers that fired; call -1 is the first of them."""
+        self.stops: list[int] | None = None
+        """Where the events of each call end, if calls were made with a part of a key's events."""
         self._operator = operator
         self._space = space
         self._moment = moment
@@ -123,6 +126,8 @@ class Caller:
             self._process_each(grouped, kind)
         elif self._plain:
             self._process_plain(grouped, columns, kind)
+        elif self._quarantines:
+            self._process_halves(grouped, columns, kind)
         else:
             self._process_keys(grouped, columns, kind)
 
@@ -167,8 +172,27 @@ class Caller:
         for number, _ in enumerate(self._visited(grouped)):
             self._moment.move_to(self._space.key)
             start, stop = grouped.starts[number], grouped.stops[number]
-            rows = grouped.order[start:stop].tolist() if self._quarantines else []
-            self._one(number, grouped.keys[number], events(start, stop), rows)
+            self._one(number, grouped.keys[number], events(start, stop), [])
+
+    def _process_halves(self, grouped: Grouped, columns: Columns, kind: type[Event]) -> None:
+        events, stops = events_type(columns, kind), list[int]()
+        for number, _ in enumerate(self._space.visit(grouped.groups, grouped.encoded)):
+            self._moment.move_to(self._space.key)
+            waiting = [(grouped.starts[number], grouped.stops[number])]
+            while waiting:
+                first, last = waiting.pop()
+                rows = grouped.order[first:last]
+                if self._space.follows_events:
+                    latest = self._gathered.times_us[rows].max(keepdims=True)
+                    self._space.call_at(*_own_times(latest))
+                is_one = last - first == 1
+                letter = rows.tolist() if is_one else None
+                if self._one(len(stops), grouped.keys[number], events(first, last), letter):
+                    stops.append(last)
+                else:
+                    middle = (first + last) // 2
+                    waiting += [(middle, last), (first, middle)]
+        self.stops = stops
 
     def _process_each(self, grouped: Grouped, kind: type[Event]) -> None:
         follows = self._space.follows_events
@@ -196,8 +220,10 @@ class Caller:
             self._space.call_at(own_ms)
             yield
 
-    def _one(self, number: int, key: Any, events: Any, rows: list[int]) -> None:
-        """One call: its rows are taken, or it is undone, or it fails the epoch."""
+    def _one(self, number: int, key: Any, events: Any, rows: list[int] | None) -> bool:
+        """One call: its rows are taken, or it is undone, or it fails the epoch. False if it was
+        undone and is to be made again with fewer events, because `rows` does not name the letter
+        that would be made of it."""
         if self._quarantines:
             self._space.overlay.begin()
         try:
@@ -211,9 +237,12 @@ class Caller:
             if not self._quarantines:
                 raise self._failed(key, error) from error
             self._space.overlay.undo()
+            if rows is None:
+                return False
             self.dead.add(rows, key, _said(error))
         for emitted in self.emitted.values():
             emitted.close_call(number)
+        return True
 
     def _yielded(self, made: Iterable[Any] | None) -> list[Any]:
         """The rows of a call, each as it was when it was yielded."""

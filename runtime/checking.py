@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.checkpoint.manifest import Draft, Output, PartitionState, SourceProgress, TableIndex
-from penstock.errors import Unavailable
+from penstock.errors import Invalid, Unavailable
 from penstock.runtime.letters import replayed_name
 from penstock.runtime.planning import EpochPlan
 from penstock.runtime.topology import Topology
@@ -55,6 +55,7 @@ def checked_draft(
     _check_reads(plan, run, reads)
     by_place = _by_place(topology, plan, outcome.reports)
     _check_rows(topology, plan, by_place, reads, outcome.observed)
+    _check_letters(topology, plan, by_place)
     return Draft(
         rows_in=sum(read.rows for read in reads),
         sources=_progress(topology, plan, reads),
@@ -95,6 +96,25 @@ def _by_place(
         stage, partition = min(missing)
         raise _failed(plan, f"has no report of stage {stage}, partition {partition}")
     return found
+
+
+def _check_letters(
+    topology: Topology, plan: EpochPlan, by_place: Mapping[tuple[int, int], Report]
+) -> None:
+    """Raise `Invalid` if an operator has set more events aside than it may."""
+    for operator in topology.operators:
+        if operator.at_most is None:
+            continue
+        mine = [by_place[operator.stage, number] for number in range(topology.partitions)]
+        letters = sum(report.quarantined for report in mine)
+        events = sum(sum(report.rows_in.values()) for report in mine)
+        if operator.at_most.is_passed(letters, events):
+            raise Invalid(
+                f"operator {operator.name!r}, epoch {plan.epoch}",
+                f"set {letters:,} of {events:,} events aside, and may set aside {operator.at_most}",
+                "mend the function, or allow more with ps.quarantine(at_most=…); nothing of this "
+                "epoch was committed",
+            )
 
 
 def _check_reads(plan: EpochPlan, run: Plan, reads: Sequence[RangeRead]) -> None:

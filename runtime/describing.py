@@ -13,6 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from penstock.errors import Invalid
 from penstock.ids import check_name
 from penstock.runtime.functions import MAIN, Form, Wrapped
+from penstock.runtime.letter_limit import LetterLimit, Quarantine
 from penstock.runtime.letters import REPLAY_ENDINGS
 from penstock.runtime.quarantine import dead_letter_sinks, with_replays
 from penstock.runtime.topology import (
@@ -71,6 +72,7 @@ class Operator:
     wrapped: Wrapped
     parts: "Sequence[tuple[Stream | Written, tuple[str, ...]]]"
     on_error: str
+    at_most: LetterLimit | None = None
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class Described:
         wrapped: Any,
         name: str | None,
         parts: "Sequence[tuple[Stream, tuple[str, ...]]]",
-        on_error: str,
+        on_error: "str | Quarantine",
     ) -> str:
         """One more function; the name it goes by."""
         if not isinstance(wrapped, Wrapped):
@@ -101,10 +103,14 @@ class Described:
         found_name = check_name("operator", name or wrapped.name)
         self._check_new("operator", found_name)
         _refuse_reserved("operator", found_name)
-        if on_error not in ("fail", "quarantine"):
-            found = f"has the policy {on_error!r}"
-            raise Invalid(f"operator {found_name!r}", found, "use 'fail' or 'quarantine'")
-        self.operators[found_name] = Operator(replace(wrapped, name=found_name), parts, on_error)
+        at_most = on_error.at_most if isinstance(on_error, Quarantine) else None
+        policy = "quarantine" if isinstance(on_error, Quarantine) else on_error
+        if policy not in ("fail", "quarantine"):
+            found = f"has the policy {policy!r}"
+            advice = "use 'fail', 'quarantine' or ps.quarantine(at_most='1 %')"
+            raise Invalid(f"operator {found_name!r}", found, advice)
+        named = replace(wrapped, name=found_name)
+        self.operators[found_name] = Operator(named, parts, policy, at_most)
         return found_name
 
     def add_sink(self, written: Written) -> None:
@@ -206,6 +212,7 @@ class _Builder:
             feeds=feeds,
             schema=schema,
             on_error=operator.on_error,
+            at_most=operator.at_most,
         )
 
     def _feed(self, operator: str, stream: "Stream | Written", key: tuple[str, ...]) -> Feed:

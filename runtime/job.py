@@ -25,6 +25,7 @@ from penstock.ids import check_name
 from penstock.runtime.describing import Described, Input, Written, build
 from penstock.runtime.functions import MAIN, Wrapped
 from penstock.runtime.kafka_writing import sink_to
+from penstock.runtime.letter_limit import Quarantine
 from penstock.runtime.topology import Topology
 from penstock.sinks.changelog import Changelog
 from penstock.sinks.protocol import Sink
@@ -174,7 +175,7 @@ class Keyed:
     parts: tuple[tuple[Stream, tuple[str, ...]], ...]
 
     def process(
-        self, function: Wrapped, *, name: str | None = None, on_error: str = "fail"
+        self, function: Wrapped, *, name: str | None = None, on_error: str | Quarantine = "fail"
     ) -> Stream:
         """Run a wrapped function on every key. `on_error`: 'fail' stops the job at a call that
         raises; 'quarantine' puts its events among the dead letters, in the same commit. Events

@@ -231,13 +231,14 @@ def _call_by_key(
     caller.process(grouped, columns)
     space.expire()
     work.fired_ms = caller.fired_ms
+    stops = grouped.stops if caller.stops is None else caller.stops
     per_event = operator.wrapped.form is Form.PER_EVENT
     work.provenance = Provenance.of(
         work.orders.epoch,
         partition,
         gathered.origins,
         grouped.order,
-        np.arange(1, len(grouped.order) + 1) if per_event else np.array(grouped.stops, np.int64),
+        np.arange(1, len(grouped.order) + 1) if per_event else np.array(stops, np.int64),
         gathered.times_us,
     )
     work.made = {

@@ -13,6 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.errors import Invalid
 from penstock.runtime.functions import Wrapped
+from penstock.runtime.letter_limit import LetterLimit
 from penstock.sinks.protocol import AppliedSink, Sink
 from penstock.sources.protocol import Source
 from penstock.state.key_groups import GROUPS
@@ -91,6 +92,8 @@ class OperatorNode:
     schema: pa.Schema
     """All columns its events may have, over all feeds."""
     on_error: OnError
+    at_most: LetterLimit | None = None
+    """How many dead letters an epoch may have; None: any number."""
 
     @property
     def name(self) -> str:

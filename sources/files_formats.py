@@ -70,8 +70,9 @@ class SplitText:
         """Parse the first line."""
         header, start = self.head(file)
         first = _first(file, start) if start < file.size_bytes else None
-        if first is not None:
-            self.text.parser(header, shape)(first.lines[:1])
+        lines = [] if first is None else [each for each in first.lines if self.text.is_row(each)]
+        if lines:
+            self.text.parser(header, shape)(lines[:1])
 
     def pieces(self, file: RangedFile, start: int, stop: int, shape: Shape) -> Iterator[Kept | Bad]:
         """Lines by the position of their first byte."""
@@ -81,7 +82,7 @@ class SplitText:
         parse = self.text.parser(header, shape)
         begin = line_start(file, start) if start > floor else floor
         for found in line_blocks(file, begin, stop):
-            yield from _sifted(found.positions, found.lines, parse)
+            yield from _sifted(self.text, found.positions, found.lines, parse)
 
     def head(self, file: RangedFile) -> tuple[bytes, int]:
         """The header, if there is one, and where the lines below it begin."""
@@ -123,7 +124,7 @@ class WholeText:
         """Parse the first row."""
         rows = self._records(file)
         header = next(rows, b"") if self.text.has_header else b""
-        first = list(islice(rows, 1))
+        first = list(islice(filter(self.text.is_row, rows), 1))
         if first:
             self.text.parser(header, shape)(first)
 
@@ -133,7 +134,7 @@ class WholeText:
         header = next(rows, b"") if self.text.has_header else b""
         parse, first = self.text.parser(header, shape), start
         for lines in _batches(islice(rows, start, stop), BLOCK_BYTES):
-            yield from _sifted(np.arange(first, first + len(lines)), lines, parse)
+            yield from _sifted(self.text, np.arange(first, first + len(lines)), lines, parse)
             first += len(lines)
 
     def _records(self, file: RangedFile) -> Iterator[bytes]:
@@ -159,6 +160,7 @@ def _batches(rows: Iterator[bytes], size_bytes: int) -> Iterator[list[bytes]]:
 def _inferred(text: Text, header: bytes, lines: Sequence[bytes]) -> pa.Schema | None:
     """Columns from as many of the lines as agree, beginning with the first that can be read; raises
     what the first line says if none can."""
+    lines = [line for line in lines if text.is_row(line)]
     refusal: BaseException | None = None
     for start in range(len(lines)):
         agreeing = lines[start:]
@@ -174,5 +176,10 @@ def _inferred(text: Text, header: bytes, lines: Sequence[bytes]) -> pa.Schema | 
     return None
 
 
-def _sifted(positions: np.ndarray, lines: list[bytes], parse: Parse) -> Iterator[Kept | Bad]:
+def _sifted(
+    text: Text, positions: np.ndarray, lines: list[bytes], parse: Parse
+) -> Iterator[Kept | Bad]:
+    rows = [number for number, line in enumerate(lines) if text.is_row(line)]
+    if len(rows) < len(lines):
+        positions, lines = positions[rows], [lines[number] for number in rows]
     return sift(positions, lambda first, last: parse(lines[first:last]), lines)

@@ -43,6 +43,9 @@ class Text(Protocol):
     def has_header(self) -> bool:
         """Whether the first line names the columns."""
 
+    def is_row(self, line: bytes) -> bool:
+        """Whether a line that is not empty says anything."""
+
     def infer(self, header: bytes, lines: Sequence[bytes]) -> pa.Schema:
         """The columns that some lines have."""
 
@@ -54,6 +57,10 @@ class JsonLines:
     """An object on every line. Fields the shape does not know are ignored."""
 
     has_header = False
+
+    def is_row(self, line: bytes) -> bool:
+        """A line of blanks is no row, as an empty one."""
+        return not line.isspace()
 
     def infer(self, header: bytes, lines: Sequence[bytes]) -> pa.Schema:
         """By what Arrow makes of the values."""
@@ -99,6 +106,10 @@ class Csv:
     of text too; an empty text is written as two quotation marks."""
 
     has_header = True
+
+    def is_row(self, line: bytes) -> bool:
+        """Blanks may be a value."""
+        return True
 
     def infer(self, header: bytes, lines: Sequence[bytes]) -> pa.Schema:
         """By what Arrow makes of the values."""

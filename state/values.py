@@ -2,6 +2,10 @@
 
 What does not fit its declaration is refused when it is set, where the user's code still is on
 the stack, and not by whoever reads it a month later. Nothing is ever pickled.
+
+What is read equals what was set. A value that is not of an exact type is read back at once and
+compared: an int that no float holds, a field that only a subclass has, and a record whose
+`__post_init__` makes another of it are refused. numpy's numbers are numbers. A datetime has a zone.
 """
 
 import types
@@ -12,9 +16,11 @@ from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
 
 from penstock.errors import Corrupt, Invalid
 from penstock.state.keys import encode_key
+from penstock.state.sameness import field_names, is_same
 from penstock.state.types import Description, describe, holds, spell
 
 __all__ = ["VALUE_BYTES_MAX", "Codec", "MapKeys"]
@@ -36,23 +42,23 @@ class Codec(Generic[T]):
         self.where = where
         self.description: Description = describe(kind, where)
         self._kind = kind
-        self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+        self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=_plain).encode
         self._decode: Callable[[bytes], T] = _decoder(kind, where)
         self._exact = kind if kind in _EXACT else None
         self._record = isinstance(kind, type) and self._exact is None
         self._spelt = holds(self.description, frozenset({"datetime", "date", "decimal"}))
-        self._read_back = not self._record and not self._spelt
-        """Whether reading what was written says all there is to say about a value."""
+        self._plain = not holds(self.description, frozenset({"record"}))
+        """Whether values are equal if they say so: a record may compare itself in its own way."""
+        self._timed = holds(self.description, frozenset({"datetime"}))
 
     def encode(self, value: T) -> bytes:
         """The bytes of a value, or `Invalid` if it is not of the declared type."""
         try:
             encoded = self._encode(value)
             if type(value) is not self._exact:
-                if self._read_back:
-                    self._decode(encoded)
-                else:
-                    self._check(value, encoded)
+                self._check(value, encoded)
+            if self._timed:
+                _refuse_naive(value)
         except _UNFIT as error:
             raise self._refused(value, str(error)) from error
         if len(encoded) > VALUE_BYTES_MAX:
@@ -76,8 +82,11 @@ class Codec(Generic[T]):
             raise TypeError("not the class itself")
         if self._spelt:
             _fitted(value, self._kind)
-        else:
-            self._decode(encoded)
+        back = self._decode(encoded)
+        if self._plain and back == value:
+            return
+        if not is_same(value, back):
+            raise ValueError(f"it would be read as {str(back)[:60]!r}")
 
     def _refused(self, value: object, why: str) -> Invalid:
         return _refusal(self.where, value, why, self.description)
@@ -112,8 +121,33 @@ class MapKeys:
 
 def _fitted(value: Any, kind: Any) -> Any:
     """The value as exactly that type: an int becomes a float, a str never becomes a date."""
-    plain = msgspec.to_builtins(value, builtin_types=_SPELT)
+    plain = msgspec.to_builtins(value, builtin_types=_SPELT, enc_hook=_plain)
     return msgspec.convert(plain, kind, builtin_types=_SPELT)
+
+
+def _plain(value: Any) -> Any:
+    """What numpy has for a number or a bool of Python's."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool | int | float):
+        return plain
+    raise TypeError(f"objects of type {type(value).__name__} are not kept")
+
+
+def _refuse_naive(value: Any) -> None:
+    """Raise `ValueError` for a datetime without a zone, however deep it sits."""
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            advice = "give it one, such as .replace(tzinfo=datetime.UTC)"
+            raise ValueError(f"a time without a zone: {advice}")
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
+            _refuse_naive(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _refuse_naive(each)
+    else:
+        for name in field_names(type(value)):
+            _refuse_naive(getattr(value, name))
 
 
 def _decoder(kind: Any, where: str) -> Callable[[bytes], Any]:

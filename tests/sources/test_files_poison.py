@@ -371,3 +371,14 @@ def test_a_time_without_a_zone_is_not_taken_for_utc(
 
     with pytest.raises(Invalid, match=r"file b\.jsonl of"):
         rows(source)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_line_of_blanks_is_no_row_of_json(scene: Scene, name: str) -> None:
+    """Nor is it a reason to stop: an empty line is none either."""
+    body = b'  \n{"n": 1}\n\t \n\n{"n": 2}\n '
+    scene.write(name, gzip.compress(body) if name.endswith("gz") else body)
+    source = scene.source()
+
+    assert column(source) == [1, 2]
+    assert list(source.dropped("0", Range(start=0, stop=source.spans()["0"].latest))) == []
