@@ -230,7 +230,8 @@ def test_a_transform_makes_other_columns() -> None:
         ),
         (
             lambda job: read(job).key_by("user").process(quiet, on_error="ignore"),
-            "operator 'quiet' has the policy 'ignore': use 'fail' or 'quarantine'.",
+            "operator 'quiet' has the policy 'ignore': use 'fail', 'quarantine' or "
+            "ps.quarantine(at_most='1 %').",
         ),
         (
             lambda job: read(job, on_undecodable="skip").key_by("user").process(quiet),

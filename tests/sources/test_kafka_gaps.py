@@ -30,16 +30,21 @@ def send(producer: Producer, topic: str, *values: bytes) -> None:
     assert producer.flush(CALL_S_MAX) == 0
 
 
-def commit(producer: Producer, topic: str, *values: bytes) -> None:
+def commit(cluster: Cluster, producer: Producer, topic: str, *values: bytes) -> None:
+    """A transaction of its own. The broker answers before it writes the marker that ends it, so the
+    marker is waited for: it takes an offset, and what is sent next must come behind it."""
     producer.begin_transaction()
     send(producer, topic, *values)
     producer.commit_transaction(CALL_S_MAX)
+    cluster.settle(topic)
 
 
-def abort(producer: Producer, topic: str, *values: bytes) -> None:
+def abort(cluster: Cluster, producer: Producer, topic: str, *values: bytes) -> None:
+    """The same, taken back."""
     producer.begin_transaction()
     send(producer, topic, *values)
     producer.abort_transaction(CALL_S_MAX)
+    cluster.settle(topic)
 
 
 def read(source: Kafka, start: int, stop: int) -> list[tuple[int, str]]:
@@ -55,9 +60,9 @@ def read(source: Kafka, start: int, stop: int) -> list[tuple[int, str]]:
 def test_aborted_transactions_are_never_seen(kafka_broker: Cluster, producer: Producer) -> None:
     """Their messages are in the log for ever, among those that count."""
     topic = kafka_broker.topic()
-    abort(producer, topic, b"no", b"no")
-    commit(producer, topic, b"a", b"b")
-    abort(producer, topic, b"no")
+    abort(kafka_broker, producer, topic, b"no", b"no")
+    commit(kafka_broker, producer, topic, b"a", b"b")
+    abort(kafka_broker, producer, topic, b"no")
     kafka_broker.write(topic, [b"c"])
     source = Kafka(kafka_broker.bootstrap, topic, value="string")
 
@@ -70,11 +75,11 @@ def test_every_cut_of_a_range_ends_though_its_last_offset_is_no_message(
 ) -> None:
     """B25: whoever waits for the message before the stop waits for ever."""
     topic = kafka_broker.topic()
-    commit(producer, topic, b"a")
-    abort(producer, topic, b"no", b"no")
+    commit(kafka_broker, producer, topic, b"a")
+    abort(kafka_broker, producer, topic, b"no", b"no")
     kafka_broker.write(topic, [b"b"])
-    commit(producer, topic, b"c", b"d")
-    abort(producer, topic, b"no")
+    commit(kafka_broker, producer, topic, b"c", b"d")
+    abort(kafka_broker, producer, topic, b"no")
     source = Kafka(kafka_broker.bootstrap, topic, value="string", timeout_s=20)
     end = source.spans()["0"].latest
     whole = [(0, "a"), (5, "b"), (6, "c"), (7, "d")]
@@ -105,6 +110,7 @@ def test_a_plan_goes_up_to_the_first_open_transaction(
         read(source, 0, 3)
 
     producer.commit_transaction(CALL_S_MAX)
+    kafka_broker.settle(topic)
 
     assert source.plan({"0": 1}, Limits()) == {"0": Range(start=1, stop=4)}
     assert read(source, 1, 4) == [(1, "b"), (2, "c")]
@@ -115,7 +121,7 @@ def test_a_range_before_an_open_transaction_ends_at_its_control_record(
 ) -> None:
     """Nothing behind it can be fetched that would say that it is over."""
     topic = kafka_broker.topic()
-    commit(producer, topic, b"a")
+    commit(kafka_broker, producer, topic, b"a")
     producer.begin_transaction()
     send(producer, topic, b"b")
     source = Kafka(kafka_broker.bootstrap, topic, value="string", timeout_s=20)
@@ -129,8 +135,8 @@ def test_a_range_before_an_open_transaction_ends_at_its_control_record(
 def test_a_plan_passes_over_what_was_aborted(kafka_broker: Cluster, producer: Producer) -> None:
     """A range may hold nothing at all; the job goes on behind it."""
     topic = kafka_broker.topic()
-    abort(producer, topic, *[b"no"] * 20)
-    commit(producer, topic, b"a")
+    abort(kafka_broker, producer, topic, *[b"no"] * 20)
+    commit(kafka_broker, producer, topic, b"a")
     source = Kafka(kafka_broker.bootstrap, topic, value="string")
     resume: dict[str, int] = {}
     found, epochs = [], 0
@@ -147,7 +153,7 @@ def test_sizes_are_estimated_though_there_are_gaps(
 ) -> None:
     """Where the first offsets hold no message, a plan is made all the same."""
     topic = kafka_broker.topic()
-    abort(producer, topic, *[b"no"] * 60)
+    abort(kafka_broker, producer, topic, *[b"no"] * 60)
     source = Kafka(kafka_broker.bootstrap, topic, value="string")
 
     assert source.plan({}, Limits(size_bytes=2048)) == {"0": Range(start=0, stop=2)}
