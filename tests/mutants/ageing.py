@@ -10,8 +10,7 @@ from penstock.runtime.calling import Caller
 from penstock.state import firing
 from penstock.state.stamps import Life, stamped_ms
 from penstock.state.workspace import Workspace
-from tests.mutants.mutant import Mutant, by
-from tests.mutants.partitions import by_folder
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.runtime import test_time_to_live_by_events, test_timer_order
 from tests.state import test_stamps
 from tests.support.state_engine import Engine
@@ -36,16 +35,6 @@ def by_engine(test: Callable[[Engine], None], *, is_old: bool = False) -> Callab
 
     run.__name__ = test.__name__
     return by(run)
-
-
-def by_run(test: Callable[..., None], *given: Any) -> Callable[[], str | None]:
-    """Caught by a test of a whole partition, with one choice of its parameters."""
-
-    def run(folder: Path) -> None:
-        test(folder, *given)
-
-    run.__name__ = test.__name__
-    return by_folder(run)
 
 
 def leaves_for_the_next_epoch(self: Any, cell: Any, at_ms: int, set_ms: int) -> None:
@@ -120,7 +109,7 @@ MUTANTS = (
         "timers later",
         "a timer set by a firing one waits for the next epoch",
         ((Workspace, "timer_was_set", leaves_for_the_next_epoch),),
-        by_run(
+        by_folder(
             test_timer_order.test_a_timer_that_a_firing_one_sets_takes_its_place, "event", (30,)
         ),
     ),
@@ -131,7 +120,7 @@ MUTANTS = (
             (firing.Firing, "add", at_the_end),
             (firing.Firing, "__iter__", in_the_order_found),
         ),
-        by_run(
+        by_folder(
             test_timer_order.test_a_timer_that_a_firing_one_sets_takes_its_place, "event", (30,)
         ),
     ),
@@ -139,19 +128,19 @@ MUTANTS = (
         "timers pass",
         "later timers pass those of their key that have to wait",
         ((firing.Firing, "__iter__", holds_up_the_chain_alone), (firing, "BEHIND_MAX", 3)),
-        by_run(test_timer_order.test_what_has_to_wait_is_not_passed),
+        by_folder(test_timer_order.test_what_has_to_wait_is_not_passed),
     ),
     Mutant(
         "timers stall",
         "a key that has many timers to catch up with waits, and its events do not",
         ((firing.Firing, "__iter__", holds_up_every_chain),),
-        by_run(test_timer_order.test_an_event_finds_every_timer_before_it_fired, 3000),
+        by_folder(test_timer_order.test_an_event_finds_every_timer_before_it_fired, 3000),
     ),
     Mutant(
         "ttl stall",
         "what timers that have to wait would have seen is removed before they fire",
         ((firing.Firing, "__iter__", holds_up_every_chain),),
-        by_run(
+        by_folder(
             test_time_to_live_by_events.test_timers_that_catch_up_see_what_lived_at_their_time,
             [1600, 3000],
         ),
@@ -160,7 +149,7 @@ MUTANTS = (
         "ttl watermark",
         "entries are stamped and judged by the watermark",
         ((Workspace, "call_at", by_the_watermark),),
-        by_run(
+        by_folder(
             test_time_to_live_by_events.test_a_card_is_known_for_two_hours_after_it_was_seen,
             (1, 1, 1),
         ),
@@ -199,13 +188,13 @@ MUTANTS = (
         "ttl timers",
         "entries are removed before the timers that may see them fire",
         ((Caller, "fire_timers", fires_after_removing),),
-        by_run(test_time_to_live_by_events.test_a_timer_sees_and_writes_at_its_own_time, [30]),
+        by_folder(test_time_to_live_by_events.test_a_timer_sees_and_writes_at_its_own_time, [30]),
     ),
     Mutant(
         "ttl past",
         "what a timer set in the past writes has ended already",
         ((Workspace, "call_ms", timers_have_their_own_time),),
-        by_run(
+        by_folder(
             test_time_to_live_by_events.test_a_timer_set_in_the_past_has_the_time_of_who_set_it, 0
         ),
     ),

@@ -1,6 +1,5 @@
 """Planted bugs of rows on their way out: values that change, and rows that change places."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,23 +14,12 @@ from penstock.sinks.table import Table
 from penstock.sources import exact_casts, exact_values
 from penstock.sources.files_discovery import Discovery
 from penstock.state import values
-from tests.mutants.mutant import Mutant, by
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.runtime import test_quarantine, test_timer_order, test_yielded
 from tests.sinks import test_table
 from tests.sources import test_exact_values, test_files_poison
 from tests.sources.test_files import Scene
 from tests.state import test_values
-
-
-def in_a_folder(test: Callable[..., None], *given: Any) -> Callable[[], str | None]:
-    """Caught by a test that needs a folder."""
-
-    def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            test(Path(folder), *given)
-
-    run.__name__ = test.__name__
-    return by(run)
 
 
 def refuses(given: Any, kind: pa.DataType) -> Callable[[], str | None]:
@@ -76,7 +64,7 @@ MUTANTS = (
         "rows by reference",
         "a row is kept as the dict that its function goes on filling in",
         ((calling, "taker", lambda schemas: lambda row: row),),
-        in_a_folder(
+        by_folder(
             test_yielded.test_a_dict_that_is_filled_in_again_is_several_rows,
             test_yielded.one_dict,
             "fail",
@@ -86,7 +74,7 @@ MUTANTS = (
         "rows by halves",
         "of a row only the dict is copied, and not the lists inside it",
         ((calling, "taker", lambda schemas: dict),),
-        in_a_folder(test_yielded.test_what_is_inside_a_row_is_kept_as_well),
+        by_folder(test_yielded.test_what_is_inside_a_row_is_kept_as_well),
     ),
     Mutant(
         "values zone guessed",
@@ -128,19 +116,19 @@ MUTANTS = (
         "quarantine the innocent",
         "one bad event takes all events of its call to the dead letters",
         ((calling.Caller, "_process_halves", by_whole_calls),),
-        in_a_folder(test_quarantine.test_the_innocent_are_not_set_aside, (5, 6, 100)),
+        by_folder(test_quarantine.test_the_innocent_are_not_set_aside, (5, 6, 100)),
     ),
     Mutant(
         "quarantine everything",
         "a limit for dead letters is not kept to",
         ((checking, "_check_letters", lambda topology, plan, by_place: None),),
-        in_a_folder(test_quarantine.test_too_many_letters_stop_the_job, 2, "1 %", True),
+        by_folder(test_quarantine.test_too_many_letters_stop_the_job, 2, "1 %", True),
     ),
     Mutant(
         "a file for a row",
         "a file whose first row is bad is left out whole",
         ((Discovery, "_measured", refusing_by_the_first_row),),
-        in_a_folder(lost_for_its_first_row),
+        by_folder(lost_for_its_first_row),
     ),
     Mutant(
         "state by halves",
@@ -158,7 +146,7 @@ MUTANTS = (
         "timers downstream",
         "the next operator is given rows of timers by the times they were set to",
         ((processing, "_in_firing_order", lambda fired_ms: fired_ms),),
-        in_a_folder(
+        by_folder(
             test_timer_order.test_the_next_operator_sees_timers_in_the_order_they_fired, 1000
         ),
     ),

@@ -16,8 +16,7 @@ from penstock.runtime import describing
 from penstock.runtime import loop as epoch_loop
 from penstock.sources import log_segment
 from tests.checkpoint import test_signature
-from tests.mutants.exactness import in_a_folder
-from tests.mutants.mutant import Mutant, by
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.runtime import test_going_back, test_job
 from tests.sources import test_log_forged
 
@@ -72,7 +71,7 @@ MUTANTS = (
         "segment offsets",
         "a segment is read whatever offsets it says it has",
         ((log_segment, "_checked", lambda piece, batch, at: at + batch.num_rows),),
-        in_a_folder(
+        by_folder(
             test_log_forged.test_a_segment_holds_what_its_piece_says,
             test_log_forged.FORGED["offsets of others"],
         ),

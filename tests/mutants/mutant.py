@@ -1,6 +1,7 @@
 """What a planted bug is, and the usual ways of catching one."""
 
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -129,6 +130,17 @@ def by(test: Callable[[], None]) -> Callable[[], str | None]:
         return None
 
     return catch
+
+
+def by_folder(test: Callable[..., None], *given: Any) -> Callable[[], str | None]:
+    """Caught by a test that needs a folder, with one choice of its other parameters."""
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            test(Path(folder), *given)
+
+    run.__name__ = test.__name__
+    return by(run)
 
 
 def _broken(run: Callable[[], tuple[str, ...]]) -> str | None:

@@ -13,7 +13,7 @@ from penstock.checkpoint.formats import Ref
 from penstock.state import database, delta, host
 from penstock.state.workspace import Cell
 from tests.checkpoint import test_restore
-from tests.mutants.mutant import Mutant, by
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.state import test_survival
 from tests.support.small_job import SmallJob
 
@@ -89,17 +89,6 @@ def at_whatever(database: Any, lineage: Any) -> bool:
 
 def forgets_timers(self: Any, section: bytes, place: bytes, body: bytes | None) -> None:
     pass
-
-
-def by_folder(test: Callable[[Path], None]) -> Callable[[], str | None]:
-    """Caught by a test that needs a folder."""
-
-    def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            test(Path(folder))
-
-    run.__name__ = test.__name__
-    return by(run)
 
 
 def opens_without_options(folder: Path, settings: Any) -> Any:

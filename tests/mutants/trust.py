@@ -36,7 +36,7 @@ from tests.checkpoint import (
 )
 from tests.checkpoint.test_forged_names import HOSTILE, Forger
 from tests.fencing import test_standby
-from tests.mutants.mutant import Mutant, by
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.sources import test_log_notes
 from tests.state import test_private_folder
 from tests.support.small_job import SmallJob
@@ -48,17 +48,6 @@ def by_forging(test: Callable[[Forger, str], None], name: str) -> Callable[[], s
     def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             test(Forger(Path(folder)), HOSTILE[name])
-
-    run.__name__ = test.__name__
-    return by(run)
-
-
-def by_folder(test: Callable[[Path], None]) -> Callable[[], str | None]:
-    """Caught by a test that needs a folder."""
-
-    def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            test(Path(folder))
 
     run.__name__ = test.__name__
     return by(run)

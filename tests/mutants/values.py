@@ -5,8 +5,7 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.runtime import events, inbox, row_values
-from tests.mutants.ageing import by_run
-from tests.mutants.mutant import Mutant, by
+from tests.mutants.mutant import Mutant, by, by_folder
 from tests.runtime import test_dictionary_keys, test_nanoseconds, test_unknown_zones
 
 
@@ -36,7 +35,7 @@ MUTANTS = (
         "values dictionary",
         "every value of a dictionary is taken for a key of the partition",
         ((inbox, "decoded", lambda column: column),),
-        by_run(
+        by_folder(
             test_dictionary_keys.test_a_function_is_called_for_the_keys_of_events_alone, "shared", 3
         ),
     ),
@@ -50,7 +49,7 @@ MUTANTS = (
         "values null inside",
         "a null inside a dictionary stops an operator that quarantines",
         ((inbox, "with_plain_nulls", lambda table: table),),
-        by_run(
+        by_folder(
             test_dictionary_keys.test_a_null_inside_a_dictionary_is_no_key,
             test_dictionary_keys.total,
         ),
