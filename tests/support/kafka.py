@@ -50,7 +50,7 @@ USER, PASSWORD = "etl", "correct horse $battery"
 CLUSTER_ID = "cGVuc3RvY2stdGVzdGluZw"
 CALL_S_MAX = 60.0
 POLL_S = 0.05
-SHOWN_S_MAX = 5.0
+SHOWN_S_MAX = 10.0
 """How long a commit that was answered may take to be shown; a transaction that is open still is
 left alone then."""
 QUIET = {"log_level": 0}
