@@ -171,7 +171,7 @@ def build(job: "Job", root: str, transformed: Transformed) -> Topology:
     nodes, replays = with_replays(nodes, root)
     outputs = {node.name: node.wrapped.outputs for node in nodes}
     sinks = [_sink(written, outputs) for written in written_sinks]
-    sinks += dead_letter_sinks(nodes, {node.name for node in sinks})
+    sinks += dead_letter_sinks(nodes)
     sinks += _undecodable_sinks(sources)
     sinks += _changelog_sinks(job, nodes)
     used = {feed.origin for node in nodes for feed in node.feeds}

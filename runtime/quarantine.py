@@ -60,8 +60,8 @@ def _refuse_several_keys(node: OperatorNode) -> None:
         )
 
 
-def dead_letter_sinks(nodes: list[OperatorNode], taken: set[str]) -> list[SinkNode]:
-    """The tables of every operator that quarantines; `taken` are the names of other sinks."""
+def dead_letter_sinks(nodes: list[OperatorNode]) -> list[SinkNode]:
+    """The tables of every operator that quarantines. No sink of the user's has such a name."""
     found = []
     for node in nodes:
         if node.on_error != "quarantine":
@@ -71,8 +71,6 @@ def dead_letter_sinks(nodes: list[OperatorNode], taken: set[str]) -> list[SinkNo
             replayed_name(node.name): REPLAYED,
         }
         for name, output in tables.items():
-            if name in taken:
-                raise Invalid(f"sink {name!r}", "has the name of dead letters", "rename it")
             found.append(
                 SinkNode(sink=Table(name, takes_any=True), operator=node.name, output=output)
             )
